@@ -45,15 +45,17 @@ def why_no_server(place: Path) -> str:
     return ""
 
 
-def shadow_of(view: TritonView, root: Path, *, waits_ms: Sequence[float] = ()) -> TritonView:
+def shadow_of(view: TritonView, root: Path | None, *, waits_ms: Sequence[float] = ()) -> TritonView:
     """Return the view of which only the backend differs: the python backend, which runs the very files of `root`.
 
     Args:
         view: The view.
-        root: Where it was written.
+        root: Where it was written; None for the files that it is to be written from.
         waits_ms: How long the model waits besides, a call and a row, as if a device computed it; not at all if empty.
     """
-    files = {name: root / view.name / str(view.version) / name for name in view.files}
+    files = dict(view.files)
+    if root is not None:
+        files = {name: root / view.name / str(view.version) / name for name in view.files}
     digests = json.dumps(dict(view.digests))
     parameters = {"digests": {"string_value": digests}}
     if waits_ms:
@@ -78,12 +80,12 @@ class TritonServer:
         events: The file of what the shadow's models did.
     """
 
-    def __init__(self, place: Path, root: Path, work: Path, *, mode: Sequence[str] = ()) -> None:
+    def __init__(self, place: Path, root: Path | str, work: Path, *, mode: Sequence[str] = ()) -> None:
         """Say which server is to be started, on which models.
 
         Args:
             place: Its environment.
-            root: Where it looks for models.
+            root: Where it looks for models, a folder or an address.
             work: A folder for its logs.
             mode: Further arguments, such as `--model-control-mode=poll`.
         """

@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import (
+    WrittenPath,
+    WrittenRepositoryPlace,
+    json_option,
+    quiet_option,
+    repository_option,
+)
 from paritygate.roots import Root
 
 _OPTIONS = (
@@ -33,14 +39,13 @@ _OPTIONS = (
 )
 
 
-def view_options(out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the arguments and options of all views; `out` is the help of --out."""
+def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the arguments and options of all views; `out` is the help of --out, which may be an address."""
+    kind = WrittenRepositoryPlace() if is_address else WrittenPath(file_okay=False, path_type=Path)
     of_view = (
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
-        click.option(
-            "--out", required=True, type=WrittenPath(file_okay=False, path_type=Path), metavar="DIR", help=out
-        ),
+        click.option("--out", required=True, type=kind, metavar="DIR|URL" if is_address else "DIR", help=out),
         *_OPTIONS,
     )
 
@@ -57,7 +62,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     *,
     model: str,
     which: str,
-    out: Path,
+    out: Root,
     name: str | None,
     variant: str | None,
     no_follow: bool,
@@ -77,13 +82,14 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     from paritygate.pipelines.release.views.request import ViewRequest
     from paritygate.pipelines.release.views.subscriptions import subscribe
     from paritygate.pipelines.report.terminal.serving.views import print_view
+    from paritygate.roots import absolute
     from paritygate.validate.samples.source import SampleSource
 
     request = ViewRequest(
         command=kind,
         model=model,
         which=which,
-        root=out.absolute(),
+        root=absolute(out),
         name=name or model,
         variant=variant,
         samples=samples,
@@ -102,7 +108,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     except (StorageError, UsageError) as err:
         msg = f"the view was written, and will not follow {which}: {err}"
         raise type(err)(msg, hint="give --no-follow to turn this off") from err
-    follows = which if request.follows and not no_follow and isinstance(repository, Path) else None
+    follows = which if request.follows and not no_follow else None
     print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
     return 0

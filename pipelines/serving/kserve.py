@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,6 +21,7 @@ from paritygate.pipelines.serving.triton.backends import BACKENDS, files_of
 from paritygate.pipelines.serving.triton.server import triton_view_of
 from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.pipelines.serving.written import check_as_written, is_ours
+from paritygate.roots import Root
 from paritygate.text import from_here
 
 MANIFEST = "inferenceservice.yaml"
@@ -94,7 +94,7 @@ class KServeView:
             place.replace(name, text)
         return WrittenView(is_changed=written.is_changed or before != text)
 
-    def guide(self, root: Path, written: WrittenView) -> Guide:
+    def guide(self, root: Root, written: WrittenView) -> Guide:
         """Return the user's next steps, because only the user can bring it into the cluster."""
         return replace(
             self.triton.guide(root, written),

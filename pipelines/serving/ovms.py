@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from paritygate.artifact import Artifact
@@ -27,6 +27,7 @@ from paritygate.pipelines.serving.server_kind import (
     check_same_path,
     path_on_server,
 )
+from paritygate.roots import Root
 
 MODELS_FILE = "config.json"
 _LIST = "model_config_list"
@@ -89,7 +90,7 @@ class OvmsView:
             place.replace(MODELS_FILE, text)
         return WrittenView(is_changed=is_new or is_other, models=sorted(models))
 
-    def guide(self, root: Path, written: WrittenView) -> Guide:
+    def guide(self, root: Root, written: WrittenView) -> Guide:
         """Return the user's next steps."""
         del root
         file = f"{self.base_path.removesuffix(f'/{self.name}')}/{MODELS_FILE}"

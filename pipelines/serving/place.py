@@ -30,6 +30,9 @@ class Place:
     both are on one filesystem.
     """
 
+    # Otherwise an interrupted write leaves a part of a folder, which the next one completes.
+    adds_at_once = True
+
     def __init__(self, root: Path, *, staged_beside: Path | None = None) -> None:
         """Use a folder, which need not exist, as the root; files are prepared beside it or another folder."""
         self._root = root.absolute()
@@ -42,6 +45,10 @@ class Place:
     def path_of(self, name: str) -> str:
         """Return the path of a file for messages, relative to the current directory if it is below that."""
         return from_here(self._path(name))
+
+    def is_there(self, folder: str) -> bool:
+        """Return whether a folder exists."""
+        return self._path(folder).is_dir()
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""

@@ -11,11 +11,10 @@ from paritygate.errors import ChangedViewError, UsageError
 from paritygate.pipelines.serving import SERVERS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paritygate.artifact import Artifact
     from paritygate.pipelines.serving.place import Place
     from paritygate.pipelines.serving.written import Head
+    from paritygate.roots import Root
     from paritygate.validate.samples.source import SampleSource
 
 
@@ -26,7 +25,7 @@ class ModelToServe:
     artifact: Artifact
     name: str  # of the model on the server
     version: int  # of the release, and on the server
-    root: Path  # the server's folder of models, absolute
+    root: Root  # the server's folder of models, absolute
     head: Head  # of the file that names the version
     devices: Sequence[str] = ()  # where it was verified, such as cpu and cuda:sm90
     own: Mapping[str, Any] = field(default_factory=dict)  # the spec's `serve`, by server
@@ -87,7 +86,7 @@ class ServerView(Protocol):
             StorageError: The place cannot be written.
         """
 
-    def guide(self, root: Path, written: WrittenView) -> Guide:
+    def guide(self, root: Root, written: WrittenView) -> Guide:
         """Return the user's next steps; `root` is the folder of all views."""
 
 
@@ -103,6 +102,7 @@ class ServerKind:
     required: Mapping[str, str] = field(default_factory=dict)  # options with examples
     own_format: str = ""  # the one that it runs as verified; empty means all
     folder: str = "{name}/{version}"  # of a version in the root
+    reads_stores: bool = False  # its views may be in an object store
     is_one_per_name: bool = False  # two views of one name exclude each other, in any folders
 
     def folder_of(self, name: str, version: int) -> str:

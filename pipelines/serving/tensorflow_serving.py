@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
@@ -32,6 +31,7 @@ from paritygate.pipelines.serving.server_kind import (
     path_on_server,
 )
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
+from paritygate.roots import Root
 from paritygate.signature import Signature
 
 FORMAT = "savedmodel"
@@ -109,7 +109,7 @@ class SavedModelView:
             place.replace(MODELS_FILE, text)
         return WrittenView(is_changed=is_new or is_other or before != text, models=sorted(models))
 
-    def guide(self, root: Path, written: WrittenView) -> Guide:
+    def guide(self, root: Root, written: WrittenView) -> Guide:
         """Return the user's next steps."""
         del root
         place = self.base_path.removesuffix(f"/{self.name}")

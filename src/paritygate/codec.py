@@ -359,6 +359,8 @@ def _mapping(arguments: tuple[Any, ...]) -> _Reader:
 
 def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
     """Return what reads one of several types, which must differ by their JSON types alone."""
+    if Path in kinds and any(isinstance(kind, type) and issubclass(kind, str) for kind in {*kinds} - {str}):
+        return _read_place
     readers = {_json_type(kind): _reader_of(kind) for kind in kinds}
     if len(readers) < len(kinds):
         raise UnreadError
@@ -372,6 +374,13 @@ def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
         return reader(value)
 
     return read
+
+
+def _read_place(value: object) -> object:
+    """Return a path or an address, which are both texts; raise UsageError for an address that is refused."""
+    from paritygate.roots import root_of
+
+    return root_of(_exact(str, value))
 
 
 _GENERIC: Mapping[Any, Callable[[tuple[Any, ...]], _Reader]] = {

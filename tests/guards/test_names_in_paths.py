@@ -43,9 +43,8 @@ CHECKED = {
     "pipelines/release/stores/disk.py: self.place / folder",
     "pipelines/release/stores/disk.py: self.place / name",
     "pipelines/release/stores/objects.py: folder / name",
+    "pipelines/release/stores/objects.py: self.place / folder",
     "pipelines/release/stores/objects.py: self.place / name",
-    "pipelines/release/views/subscriptions.py: repository / _FOLDER / request.model",
-    "pipelines/release/views/subscriptions.py: repository / _FOLDER / request.model / f'{place}.json'",
     "pipelines/release/promote.py: place / CODE_FOLDER / name",
     "pipelines/release/promote.py: source.folder / name",
     "pipelines/release/repository/log.py: repository / _LOG / model",
@@ -55,6 +54,8 @@ CHECKED = {
     "pipelines/release/repository/release.py: content / variant.name",
     "pipelines/release/repository/release.py: folder / name",
     "pipelines/release/repository/release.py: variant.folder / name",
+    "pipelines/release/views/places.py: self._address / checked_name(folder)",
+    "pipelines/release/views/places.py: self._address / checked_name(name)",
     "pipelines/release/views/request.py: self.root / self.name",
     "pipelines/report/tables/run.py: artifact.folder / file",
     "pipelines/run/comparisons.py: artifact.folder / artifact.main",
@@ -122,6 +123,7 @@ GIVEN = {
 }
 # A folder was listed, or a path that is there taken apart.
 LISTED = {
+    "pipelines/release/views/subscriptions.py: repository / name",
     "pipelines/inspecting/hugging_face.py: place / name",
     "convert/engine/build.py: place / path.name",
     "convert/tensorflow/savedmodel_to_savedmodel.py: job.folder / file.relative_to(source)",

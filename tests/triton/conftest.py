@@ -67,10 +67,10 @@ def start(tmp_path: Path, place: Path, servers: ModuleType) -> Callable[..., Any
 
 
 @pytest.fixture
-def view_of(tmp_path: Path) -> Callable[..., TritonView]:
-    """Return a function that returns the view of a version, not written yet."""
+def artifact_of(tmp_path: Path) -> Callable[[int], Artifact]:
+    """Return a function that returns the artifact of a version."""
 
-    def make(version: int = 1, **own: object) -> TritonView:
+    def make(version: int) -> Artifact:
         folder = tmp_path / "artifacts" / str(version)
         if not folder.exists():
             folder.mkdir(parents=True)
@@ -90,13 +90,23 @@ def view_of(tmp_path: Path) -> Callable[..., TritonView]:
             )
             model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
             onnx.save(model, str(folder / "model.onnx"))
-        artifact = Artifact(
+        return Artifact(
             variant=Variant.parse("onnx-fp32"),
             folder=folder,
             main="model.onnx",
             signature=SIGNATURE,
-            files=file_digests(folder),
+            files={name: digest for name, digest in file_digests(folder).items() if name == "model.onnx"},
         )
+
+    return make
+
+
+@pytest.fixture
+def view_of(artifact_of: Callable[[int], Artifact]) -> Callable[..., TritonView]:
+    """Return a function that returns the view of a version, not written yet."""
+
+    def make(version: int = 1, **own: object) -> TritonView:
+        artifact = artifact_of(version)
         served = ServedModel(artifact=artifact, name="answers", version=version, devices=("cpu",), own=own)
         return make_view(served, warmup={"x": GOLDEN[:1]}, head=Head(said=f"answers version {version}"))
 

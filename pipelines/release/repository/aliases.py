@@ -206,7 +206,8 @@ def _move(  # noqa: PLR0913, PLR0917 - shared by the two ways to move an alias
 ) -> AliasMove:
     """Record that aliases move to their targets, which are computed again if another process records first."""
     # A wrong call fails before anything is written.
-    targets(read_state(repository, model))
+    known = read_state(repository, model)
+    targets(known)
     verified: set[int] = set()
     moves: list[AliasMove] = []
     commit = commit or Commit()
@@ -238,7 +239,7 @@ def _move(  # noqa: PLR0913, PLR0917 - shared by the two ways to move an alias
         return record
 
     with store_of(repository).staging() as staging:
-        number = append_record(repository, model, record_of, staging, commit)
+        number = append_record(repository, model, record_of, staging, commit, known.history)
     return replace(moves[-1], record=number)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.repository.log import append_record
-from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
+from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, UPLOAD_SCHEMA, Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.state import ModelState
 from paritygate.pipelines.release.repository.store import release_name, stored_versions
 from paritygate.pipelines.release.stores.opening import store_of
@@ -121,6 +121,7 @@ def _record(
             reason=note.reason,
             who=note.who,
             host=note.host,
+            schema=CHAINED_SCHEMA if version in state.releases else UPLOAD_SCHEMA,
         )
 
     with store_of(repository).staging() as staging:

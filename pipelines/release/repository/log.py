@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,11 @@ def _record_name(model: str, number: int) -> str:
     return f"{_LOG}/{model}/{number:06d}.json"
 
 
-def read_records(repository: Root, model: str) -> tuple[Record, ...]:
+def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> tuple[Record, ...]:
     """Return the model's records in the order of their numbers; none for an unknown model.
+
+    Of `known`, the records that this operation has read before, only the last is read again: if it is still there, so
+    are those before it.
 
     Safe while others append: a listed number implies all lower ones, so the folder is listed first. The records are
     then read one by one until there is none.
@@ -59,14 +62,17 @@ def read_records(repository: Root, model: str) -> tuple[Record, ...]:
             written by a later paritygate.
     """
     store = store_of(repository)
-    tags = {name: tag for name, tag in store.tags(f"{_LOG}/{model}").items() if _NUMBERED.fullmatch(name)}
-    if not tags:
+    if known and _read(store, _record_name(model, len(known)), {}, {}) != known[-1]:
+        known = ()
+    listed = {} if known else store.tags(f"{_LOG}/{model}")
+    tags = {name: tag for name, tag in listed.items() if _NUMBERED.fullmatch(name)}
+    if not tags and not known:
         return ()
-    last = max(int(name.partition(".")[0]) for name in tags)
+    last = max((int(name.partition(".")[0]) for name in tags), default=0)
     # Several at once, which takes a store far away as long as one.
     unread = [name for number in range(1, last + 1) if not _is_read(store, name := _record_name(model, number), tags)]
     contents: dict[str, bytes] = {}
-    records: list[Record] = []
+    records = list(known)
     with reading_errors(log_folder(repository, model)):
         _read_listed(store, unread, contents)
         while True:
@@ -151,18 +157,20 @@ def _check_follows(path: str, record: Record, before: Record | None) -> None:
     raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
 
 
-def append_record(
+def append_record(  # noqa: PLR0913, PLR0917 - the two last have defaults
     repository: Root,
     model: str,
     record_of: Callable[[ModelState], Record | None],
     staging: Path,
     commit: Commit[Any] | None = None,
+    known: Sequence[Record] = (),
 ) -> int | None:
     """Append a record to the model's log and return its number, once it is lasting; None if there is none to append.
 
     When other processes append at the same time, each record gets its own number and names the digest of the one before
     it. `record_of` returns the record, given the state before it, or None; it runs again if another process took the
-    number. `staging` is a staging folder of this store. `commit` is told when the record is there.
+    number. `staging` is a staging folder of this store. `commit` is told when the record is there. `known` are the
+    records that were read before.
 
     Raises:
         RepositoryError: The record contradicts the log, or the log cannot be read.
@@ -170,7 +178,9 @@ def append_record(
     """
     store = store_of(repository)
     while True:
-        state = state_of(read_records(repository, model))
+        # Not listed again: while many append, most of them find their number taken many times.
+        known = read_records(repository, model, known)
+        state = state_of(known)
         record = record_of(state)
         if record is None:
             return None

@@ -1,7 +1,8 @@
 """Describe one record of a model's log in its stored form.
 
 Records of schema 2 form a chain: each holds a digest of itself and names that of the record before it. Those of schema
-1, which 0.1.0 wrote, hold neither; the record after the last of them names the digest of its bytes.
+1, which 0.1.0 wrote, hold neither; the record after the last of them names the digest of its bytes. Schema 3 marks the
+collection of an upload that was never released: earlier versions would take it for a corrupt log.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from paritygate.files import digest_of_json
 
 _FIRST_SCHEMA = 1
 CHAINED_SCHEMA = 2
+UPLOAD_SCHEMA = 3
+_KNOWN = (_FIRST_SCHEMA, CHAINED_SCHEMA, UPLOAD_SCHEMA)
 
 
 class RecordKind(str, Enum):
@@ -52,7 +55,7 @@ class Record:
 
     def after(self, before: Record | None) -> Record:
         """Return the record as it is stored after `before`, or as the first one if that is None."""
-        linked = replace(self, schema=CHAINED_SCHEMA, predecessor=None if before is None else before.digest)
+        linked = replace(self, predecessor=None if before is None else before.digest)
         return replace(linked, digest=digest_of_record(to_data(linked)))
 
     @classmethod
@@ -75,14 +78,16 @@ class Record:
             if is_release and version is None:
                 msg = "no version"
                 raise ValueError(msg)
-        elif schema != CHAINED_SCHEMA:
-            msg = f"its schema is {schema!r}, not {_FIRST_SCHEMA} or {CHAINED_SCHEMA}"
+        elif schema not in _KNOWN:
+            is_newer = isinstance(schema, int) and schema > UPLOAD_SCHEMA
+            by = ", so a newer version of paritygate wrote it" if is_newer else ""
+            msg = f"its schema is {schema!r}{by} (known: {', '.join(map(str, _KNOWN))})"
             raise ValueError(msg)
         return from_data(cls, data)
 
 
 def digest_of_record(data: Mapping[str, Any]) -> str:
-    """Return the digest over all fields of a record of schema 2 except its own digest."""
+    """Return the digest over all fields of a record of schema 2 or 3 except its own digest."""
     return digest_of_json({key: value for key, value in data.items() if key != "digest"})
 
 

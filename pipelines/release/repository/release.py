@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,12 +48,16 @@ from paritygate.pipelines.release.repository.manifest import (
 from paritygate.pipelines.release.repository.parity import parity_of
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.state import ModelState, state_of
-from paritygate.pipelines.release.repository.store import next_version, release_folder, release_name
+from paritygate.pipelines.release.repository.store import release_folder, release_name, stored_versions
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, signature_of
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import CONTENT
 from paritygate.roots import Root
+
+_READERS = 8
+# What this process has read of manifests, by their digests; a release that may be the same is verified each time.
+_READ: dict[str, tuple[str | None, str | None]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +79,7 @@ class StoredRelease:
     was_left: bool = False  # whether its alias had been rolled back from it, and moved there again
     damaged: tuple[int, ...] = ()  # versions of the same content that are corrupt
     moved_from: int | None = None  # the alias's version before; None where it is new, or did not move
+    unsigned_after: int | None = None  # the version released before, if that is signed and this one is not
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -144,11 +150,12 @@ def promote(
             was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
             damaged=damaged,
             moved_from=None if before == version else before,
+            unsigned_after=_signed_before(candidate, now, version, before),
         )
 
     with store_of(repository).staging() as staging:
         if same is None:
-            return _release(repository, candidate, staging, commit, release_of)
+            return _release(repository, candidate, staging, commit, release_of, state)
         manifest, before = str(state.releases[same].manifest), state
 
         def record_of(now: ModelState) -> Record | None:
@@ -159,8 +166,16 @@ def promote(
                 commit.begin(release_of(same, manifest, len(now.history) + 1, now=now, is_new=False))
             return record
 
-        number = append_record(repository, candidate.model, record_of, staging, commit)
+        number = append_record(repository, candidate.model, record_of, staging, commit, state.history)
         return release_of(same, manifest, number, now=before, is_new=False)
+
+
+def _signed_before(candidate: ReleaseCandidate, state: ModelState, version: int, at_alias: int | None) -> int | None:
+    """Return the version at the alias, or else the newest one, if it is signed and `version` is not."""
+    before = at_alias or max(state.releases, default=0)
+    record = state.releases.get(version)
+    is_signed = candidate.signer is not None if record is None else record.signature is not None
+    return before if not is_signed and before in state.releases and state.releases[before].signature else None
 
 
 def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
@@ -180,22 +195,33 @@ def _same_release(
     if identity is None:
         return None, ()
     current = None if candidate.alias is None else state.aliases.get(candidate.alias)
-    for version in sorted(state.releases, key=lambda version: (version == current, version), reverse=True):
-        folder, record = release_folder(repository, candidate.model, version), state.releases[version]
-        # A release that is corrupt is no reason to make no other.
-        with contextlib.suppress(ArtifactIntegrityError):
-            manifest = read_manifest(folder, record)
-            if identity_in(manifest) != identity or not _is_signed_so(candidate, manifest):
-                continue
-            if difference_of_release(folder, record)[0].is_empty:
-                return version, tuple(damaged)
-            damaged.append(version)
+    order = sorted(state.releases, key=lambda version: (version == current, version), reverse=True)
+    folders = {version: release_folder(repository, candidate.model, version) for version in order}
+    # The first alone, since it is often the one; then several at once.
+    for versions in (order[:1], order[1:]):
+        with ThreadPoolExecutor(_READERS) as readers:
+            found = list(readers.map(lambda version: _what_is_in(folders[version], state.releases[version]), versions))
+        for version, (identity_there, signer) in zip(versions, found, strict=True):
+            # Any signature will do where none is asked for.
+            is_signed_so = candidate.signer is None or candidate.signer.fingerprint == signer
+            if identity_there == identity and is_signed_so:
+                if difference_of_release(folders[version], state.releases[version])[0].is_empty:
+                    return version, tuple(damaged)
+                damaged.append(version)
     return None, tuple(damaged)
 
 
-def _is_signed_so(candidate: ReleaseCandidate, manifest: Mapping[str, Any]) -> bool:
-    """Return whether a release is signed as the candidate asks for; any signature will do where it asks for none."""
-    return candidate.signer is None or candidate.signer.fingerprint == manifest.get("signer")
+def _what_is_in(folder: Root, record: Record) -> tuple[str | None, str | None]:
+    """Return the identity and the signer in a release's manifest; None for both if that is corrupt."""
+    digest = str(record.manifest)
+    if digest not in _READ:
+        try:
+            manifest = read_manifest(folder, record)
+        except ArtifactIntegrityError:
+            # It is no reason to make no other release.
+            return None, None
+        _READ[digest] = (identity_in(manifest), manifest.get("signer"))
+    return _READ[digest]
 
 
 def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
@@ -212,8 +238,13 @@ class _ReleaseOf(Protocol):
         """Return the release of a version, by the digest of its manifest, its record, and the state before that."""
 
 
-def _release(
-    repository: Root, candidate: ReleaseCandidate, staging: Path, commit: Commit[StoredRelease], release_of: _ReleaseOf
+def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
+    repository: Root,
+    candidate: ReleaseCandidate,
+    staging: Path,
+    commit: Commit[StoredRelease],
+    release_of: _ReleaseOf,
+    state: ModelState,
 ) -> StoredRelease:
     """Make a version, and return its release.
 
@@ -221,30 +252,28 @@ def _release(
     """
     content = staging / CONTENT
     files = _copy(candidate, content)
-    version, manifest, signature = _claim_version(repository, candidate, staging, files)
+    version, manifest, signature = _claim_version(repository, candidate, staging, files, state.history)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
     released = replace(
         _record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest, signature=signature
     )
     attempts: list[tuple[int, str, ModelState]] = []
 
-    def record_of(state: ModelState) -> Record | None:
-        _check_current(candidate, state)
-        same, _ = _same_release(repository, candidate, state)
-        made, of = (version, manifest) if same is None else (same, str(state.releases[same].manifest))
-        attempts.append((made, of, state))
-        if made in state.collected:
+    def record_of(now: ModelState) -> Record | None:
+        _check_current(candidate, now)
+        same, _ = _same_release(repository, candidate, now)
+        made, of = (version, manifest) if same is None else (same, str(now.releases[same].manifest))
+        attempts.append((made, of, now))
+        if made in now.collected:
             msg = f"version {made} of {candidate.model!r} was deleted by gc before it could be recorded"
-            raise RepositoryError(
-                msg, hint="promote again, and faster: gc deletes uploads without a record after a day"
-            )
-        record = released if same is None else _move_to(candidate, same, state)
+            raise RepositoryError(msg, hint="promote again; gc deletes what has no record after a day")
+        record = released if same is None else _move_to(candidate, same, now)
         if record is not None:
-            commit.begin(release_of(made, of, len(state.history) + 1, now=state, is_new=same is None))
+            commit.begin(release_of(made, of, len(now.history) + 1, now=now, is_new=same is None))
         return record
 
     try:
-        number = append_record(repository, candidate.model, record_of, staging, commit)
+        number = append_record(repository, candidate.model, record_of, staging, commit, state.history)
     except BaseException:
         _withdraw_unrecorded(staging, repository, candidate.model, version)
         raise
@@ -292,14 +321,29 @@ def _make_read_only(path: Path) -> None:
     path.chmod(path.stat().st_mode & ~0o222)
 
 
+def next_version(repository: Root, model: str, known: Sequence[Record] = ()) -> int:
+    """Return the number after all those in the store or in the log, 1 for a new model.
+
+    `known` are records that were read before.
+    The number of a folder without record counts, so nobody takes the leftover of a crash for a release.
+    """
+    # The store first: gc records a number and then deletes its files, so one of the two has it.
+    stored = stored_versions(repository, model)
+    state = state_of(read_records(repository, model, known))
+    return max([*stored, *state.releases, *state.collected], default=0) + 1
+
+
 def _claim_version(
-    repository: Root, candidate: ReleaseCandidate, staging: Path, files: Mapping[str, str]
+    repository: Root,
+    candidate: ReleaseCandidate,
+    staging: Path,
+    files: Mapping[str, str],
+    known: Sequence[Record],
 ) -> tuple[int, str, str | None]:
     """Publish the staged release under the next free version; return it with the digests of manifest and signature."""
     content = staging / CONTENT
+    version = next_version(repository, candidate.model, known)
     while True:
-        state = state_of(read_records(repository, candidate.model))
-        version = next_version(repository, candidate.model, (*state.releases, *state.collected))
         digest = _write(content / MANIFEST_FILE, json_bytes(make_manifest(candidate, version, content, files)))
         signature = None
         if candidate.signer is not None:
@@ -307,6 +351,7 @@ def _claim_version(
             signature = _write(content / SIGNATURE_FILE, signed)
         if store_of(repository).publish(staging, release_name(candidate.model, version)):
             return version, digest, signature
+        version += 1
 
 
 def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:

@@ -6,7 +6,6 @@ The store alone does not show what is released: a folder without its record in t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from paritygate.pipelines.release.stores.opening import store_of
@@ -29,14 +28,6 @@ def release_folder(repository: Root, model: str, version: int) -> Root:
 def repository_of_release(folder: Root) -> Root:
     """Return the root of the repository with a release's folder."""
     return folder.parents[2] if isinstance(folder, Path) else Address(folder.rsplit("/", 3)[0])
-
-
-def next_version(repository: Root, model: str, released: Iterable[int]) -> int:
-    """Return the number after all those in the store or in the log (`released`), 1 for a new model.
-
-    The number of a folder without record counts, so nobody takes the leftover of a crash for a release.
-    """
-    return max([*stored_versions(repository, model), *released], default=0) + 1
 
 
 def stored_versions(repository: Root, model: str) -> list[int]:

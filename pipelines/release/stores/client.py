@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from paritygate.roots import Address
 _RETRY_S = 30
 _MOST_RETRIES = 100
 _REQUEST_S = 120
+_PROBES = 3
 _SECRET = re.compile(r"^(?:AWS|AZURE|GOOGLE)_")
 _NO_SECRET = re.compile(r"REGION|ENDPOINT|BUCKET|CONTAINER|ALLOW|SKIP|PROFILE")
 # A short value, such as `1`, would be found everywhere.
@@ -61,37 +63,66 @@ def probe(client: Any, prefix: str) -> str:  # noqa: ANN401 - of a package witho
     """Return why a bucket is not fit for a log of records; empty if it is.
 
     An object that exists is created again, and one is replaced by a caller who has read an older one: the server must
-    refuse both. Servers that ignore the conditions would lose records without an error. Other errors are the client's.
+    refuse both. Servers that ignore the conditions would lose records without an error. Other errors are the client's,
+    after the probe was repeated with another object.
+    """
+    from obstore.exceptions import BaseError
+
+    began, tries = time.monotonic(), 0
+    while True:
+        tries += 1
+        try:
+            return _probe_once(client, f"{prefix}-{secrets.token_hex(8)}")
+        except FileNotFoundError:
+            return "there is no such bucket"
+        except BaseError:
+            if tries == _PROBES or time.monotonic() - began > _RETRY_S:
+                raise
+
+
+def _probe_once(client: Any, key: str) -> str:  # noqa: ANN401 - of a package without types
+    try:
+        first = _put_if(client, key, b"1", "create")
+        if first is None:
+            return "it does not create an object that is not there (If-None-Match)"
+        if not _is_refused(client, key, b"2", "create"):
+            return "it overwrites an object that must not exist (If-None-Match is ignored)"
+        second = _version(client.put(key, b"3"))
+        if not _is_refused(client, key, b"4", first):
+            return "it replaces an object that has changed meanwhile (If-Match is ignored)"
+        if _put_if(client, key, b"5", second) is None:
+            return "it does not replace an object that is unchanged (If-Match)"
+        return ""
+    finally:
+        client.delete(key)
+
+
+def _put_if(client: Any, key: str, content: bytes, mode: Any) -> dict[str, str] | None:  # noqa: ANN401 - likewise
+    """Put an object on a condition, and return its version; None if the server refuses it.
+
+    A server may put it, answer with an error, and refuse the repeated request: so a refused object is read back.
     """
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    key = f"{prefix}-{secrets.token_hex(8)}"
     try:
-        first = client.put(key, b"1", mode="create")
-        try:
-            try:
-                client.put(key, b"2", mode="create")
-            except AlreadyExistsError:
-                pass
-            else:
-                return "it overwrites an object that must not exist (If-None-Match is ignored)"
-            second = client.put(key, b"3")
-            try:
-                client.put(key, b"4", mode=_version(first))
-            except PreconditionError:
-                pass
-            else:
-                return "it replaces an object that has changed meanwhile (If-Match is ignored)"
-            client.put(key, b"5", mode=_version(second))
-            return ""
-        finally:
-            client.delete(key)
-    except FileNotFoundError:
-        return "there is no such bucket"
+        return _version(client.put(key, content, mode=mode))
+    except (AlreadyExistsError, PreconditionError):
+        there = client.get(key)
+        return _version(there.meta) if bytes(there.bytes()) == content else None
 
 
-def _version(result: Any) -> dict[str, str]:  # noqa: ANN401 - of a package without types
-    return {name: value for name, value in result.items() if value is not None}
+def _is_refused(client: Any, key: str, content: bytes, mode: Any) -> bool:  # noqa: ANN401 - likewise
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    try:
+        client.put(key, content, mode=mode)
+    except (AlreadyExistsError, PreconditionError):
+        return True
+    return False
+
+
+def _version(result: Any) -> dict[str, str]:  # noqa: ANN401 - likewise
+    return {name: result[name] for name in ("e_tag", "version") if result.get(name) is not None}
 
 
 def reason_of(err: BaseException) -> str:

@@ -97,6 +97,17 @@ class DiskStore:
             sync_folder(path.parent)
         return True
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file under another name, and rename it."""
+        make_folders(self.place, *name.split("/")[:-1])
+        write_bytes_atomically(self.place / name, content)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        path = self.place / name
+        with storage_errors(path):
+            path.unlink(missing_ok=True)
+
     def is_created(self, name: str, content: bytes, staging: Path) -> bool:
         """Return whether the name is a link to the written file."""
         del content

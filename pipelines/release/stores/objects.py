@@ -45,6 +45,10 @@ class ObjectStore:
         paths = (*listing["common_prefixes"], *(item["path"] for item in listing["objects"]))
         return tuple(sorted(path.rpartition("/")[2] for path in paths))
 
+    def folders(self, folder: str) -> tuple[str, ...]:
+        """Return the names of the folders directly below a folder."""
+        return tuple(sorted(path.rpartition("/")[2] for path in self._list_folder(folder)["common_prefixes"]))
+
     def tags(self, folder: str) -> Mapping[str, Hashable]:
         """Return the e-tag and the time of each object directly below a folder."""
         objects = self._list_folder(folder)["objects"]
@@ -94,6 +98,16 @@ class ObjectStore:
         # A request that was repeated because its answer was lost finds its own object.
         return is_created or self.is_created(name, content, staging)
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Put an object."""
+        with self._errors("written", name):
+            self._client.put(self._key(name), content)
+
+    def remove(self, name: str) -> None:
+        """Delete an object, if it is there."""
+        with self._errors("deleted", name), contextlib.suppress(FileNotFoundError):
+            self._client.delete(self._key(name))
+
     def is_created(self, name: str, content: bytes, staging: Path) -> bool:
         """Return whether the object has the content."""
         del staging
@@ -123,6 +137,20 @@ class ObjectStore:
         if self._digests(name) != digests:
             msg = f"{self.place / name} differs from the files that were uploaded"
             raise StorageError(msg, hint="promote again, and check the store if this happens again")
+
+    def add(self, folder: str, files: Mapping[str, Path | bytes], digests: Mapping[str, str]) -> None:
+        """Create objects below a folder, and compare them read back; those that are there already must be the same.
+
+        Raises:
+            StorageError: An object is another one, or they cannot be written.
+        """
+        for name, content in files.items():
+            self._put_new(f"{folder}/{name}", content)
+        there = self._digests(folder)
+        others = [name for name, digest in digests.items() if there.get(name) != digest]
+        if others:
+            msg = f"{self.place / folder} differs from the files that were uploaded: {', '.join(others)}"
+            raise StorageError(msg, hint="remove it, and write it again")
 
     def withdraw(self, name: str, staging: Path) -> None:
         """Delete the objects of a release, its manifest last; nothing if its record may still arrive."""
@@ -204,7 +232,7 @@ class ObjectStore:
                 note(length)
         return f"sha256:{state.hexdigest()}" if size else digest_of_bytes(b"")
 
-    def _put_new(self, name: str, content: bytes) -> bool:
+    def _put_new(self, name: str, content: Path | bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError
 
         try:

@@ -57,6 +57,12 @@ class Store(Protocol):
     def create(self, name: str, content: bytes, staging: Path) -> bool:
         """Write a lasting file unless its name is taken; return whether this call wrote it. One of several wins."""
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a lasting small file at once, whatever has its name."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+
     def is_created(self, name: str, content: bytes, staging: Path) -> bool:
         """Return whether a `create` that failed wrote its file after all."""
 

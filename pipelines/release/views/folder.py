@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from paritygate.errors import ChangedViewError, UsageError
+from paritygate.pipelines.release.views.places import place_of
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.subscriptions import subscriptions
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import kind_of
-from paritygate.roots import Root
+from paritygate.roots import Root, root_of
 from paritygate.text import from_here
 
 
@@ -43,10 +43,10 @@ def check_folder_kind(repository: Root, request: ViewRequest) -> None:
     Raises:
         UsageError: It holds one.
     """
-    place, title = Place(request.root), SERVERS[request.command].title
+    place, title = place_of(request.root), SERVERS[request.command].title
     for command, file in _files_of_views(place):
         if command != request.command:
-            beside = replace(request, root=Path(f"{request.root}-{request.command}")).command_line(repository)
+            beside = replace(request, root=root_of(f"{request.root}-{request.command}")).command_line(repository)
             msg = (
                 f"{from_here(request.root)} has a view for {SERVERS[command].title} ({file}) "
                 f"(expected an empty or absent folder, or one with views for {title} only)"
@@ -71,10 +71,11 @@ def writing_command(repository: Root, request: ViewRequest) -> str:
         return request.command_line(repository)
     if kind_of(request.command).is_one_per_name:
         return replace(request, name=f"{request.name}-{request.which}").command_line(repository)
-    return replace(request, root=Path(f"{request.root}-{request.which}")).command_line(repository)
+    return replace(request, root=root_of(f"{request.root}-{request.which}")).command_line(repository)
 
 
 def _in_the_place_of(repository: Root, request: ViewRequest) -> ViewRequest | None:
     """Return the request of the view that is there and follows another alias; None where there is none."""
     requests = [each.request for each in subscriptions(repository) if each.request is not None]
-    return next((each for each in requests if request.place.is_dir() and each.is_instead_of(request)), None)
+    others = [each for each in requests if each.is_instead_of(request)]
+    return others[0] if others and place_of(request.root).is_there(request.name) else None

@@ -9,13 +9,13 @@ from typing import Any
 from paritygate.errors import UsageError
 from paritygate.pipelines.release.views.compare_options import compare_options, samples_to_compare
 from paritygate.pipelines.release.views.folder import check_folder
+from paritygate.pipelines.release.views.places import place_of
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.to_serve import ReleaseToServe, release_to_serve
-from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import ModelToServe, ServerView, WrittenView, kind_of
 from paritygate.pipelines.serving.written import Head
 from paritygate.pipelines.spec.names import check_name
-from paritygate.roots import Root
+from paritygate.roots import Root, absolute
 from paritygate.validate.samples.source import SampleSource
 
 
@@ -36,7 +36,7 @@ class PublishedView:
     reference: str
     samples: str | None
     compare: tuple[str, ...]
-    root: Path  # where the server looks for models
+    root: Root  # where the server looks for models
     view: ServerView  # at the root
     written: WrittenView  # by this call
 
@@ -75,9 +75,12 @@ def publish_view(
     if missing:
         msg = f"{request.command} needs {' and '.join(example.split()[0] for example in missing)}"
         raise UsageError(msg, hint=f"give for example {' '.join(missing)}")
+    if not isinstance(request.root, Path) and not kind.reads_stores:
+        msg = f"{kind.reads} reads no view from {request.root} (expected a folder on this machine)"
+        raise UsageError(msg, hint="write it to a folder, and copy that")
     to_serve = release_to_serve(repository, request.model, request.which, kind, variant=request.variant)
     check_folder(repository, request, overwrite=overwrite)
-    place = Place(request.root)
+    place = place_of(request.root)
     view = kind.make(_model_to_serve(to_serve, request, samples), place)
     written = view.write(place, overwrite=overwrite)
     is_first = to_serve.details.manifest["variants"][0]["name"] == to_serve.variant
@@ -104,7 +107,7 @@ def _model_to_serve(found: ReleaseToServe, request: ViewRequest, samples: Sample
         artifact=found.artifact,
         name=check_name("model", request.name),
         version=version,
-        root=request.root.absolute(),
+        root=absolute(request.root),
         # Aliases are left out: the server need not load again when one more points here.
         head=Head(
             said=f"{request.model} version {version}, {found.variant}",

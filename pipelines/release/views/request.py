@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.roots import Root
@@ -19,7 +18,7 @@ class ViewRequest:
     command: str  # which names the kind of server
     model: str
     which: str  # an alias or a version
-    root: Path  # where the server looks for models; absolute
+    root: Root  # where the server looks for models; absolute
     name: str  # on the server
     variant: str | None = None  # None for the first that is served
     samples: str | None = None  # of the warm-up rows, as written; None for no warm-up
@@ -28,7 +27,7 @@ class ViewRequest:
     storage_uri: str | None = None  # the root as a cluster sees it; None without a cluster
 
     @property
-    def place(self) -> Path:
+    def place(self) -> Root:
         """The model's folder on the server."""
         return self.root / self.name
 

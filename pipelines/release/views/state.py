@@ -8,6 +8,7 @@ from typing import Any
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.release.repository.inspect import read_state, show
+from paritygate.pipelines.release.views.places import place_of
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.to_serve import variant_to_serve
 from paritygate.pipelines.serving import SERVERS
@@ -47,17 +48,18 @@ def state_of_view(repository: Root, request: ViewRequest) -> ViewState:
     Raises:
         ParitygateError: The log of the model cannot be read.
     """
-    place = Place(request.root)
+    place = place_of(request.root)
+    is_there = place.is_there(request.name)
     server, kind = SERVERS[request.command], kind_of(request.command)
     # A file of one model may be changed by hand; a shared file is of all models.
     written = None if server.is_shared else place.read(server.file_of(request.name))
     shown = kind.shown(place, request.name)
     return ViewState(
         is_changed=written is not None and is_changed(written),
-        is_there=request.place.is_dir(),
+        is_there=is_there,
         shown=shown,
         released=read_state(repository, request.model).aliases.get(request.which),
-        changed_files=_changed_files(repository, request, place, shown) if shown and request.place.is_dir() else None,
+        changed_files=_changed_files(repository, request, place, shown) if shown and is_there else None,
     )
 
 

@@ -5,9 +5,9 @@ Its warm-up rows lie next to it, so that later rewrites need neither the user's 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
-from paritygate.files import read_json, storage_errors, write_json_atomically
+from paritygate.files import json_bytes, parse_json, temporary_folder
 from paritygate.pipelines.release.repository.commands import command_on
-from paritygate.pipelines.release.stores.folders import make_folders
+from paritygate.pipelines.release.stores.folders import reading_errors
+from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.serving import SERVERS
-from paritygate.roots import Root
+from paritygate.roots import Root, absolute
 from paritygate.text import from_here
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import open_samples
@@ -35,15 +36,14 @@ _ID = 16
 class ViewSubscription:
     """Hold the kept request of a view that follows an alias, or the error why it cannot be read."""
 
-    path: Path
+    path: Root
     request: ViewRequest | None = None  # None where the file is corrupt
     error: InputFileError | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        is_there = self.request is not None and self.request.place.is_dir()
         why = None if self.error is None else self.error.to_json()
-        return {"record": str(self.path), "order": to_data(self.request), "is_there": is_there, "error": why}
+        return {"record": str(self.path), "order": to_data(self.request), "is_there": False, "error": why}
 
 
 def subscribe(repository: Root, request: ViewRequest, samples: SampleSource | None, *, is_followed: bool) -> None:
@@ -53,37 +53,48 @@ def subscribe(repository: Root, request: ViewRequest, samples: SampleSource | No
         UsageError: The warm-up rows are of a dtype that cannot be kept.
         StorageError: The repository cannot be written.
     """
-    if not isinstance(repository, Path):
-        # What moves its alias elsewhere cannot write a folder of this machine.
-        return
-    record = _record_of(repository, request)
+    store, record = store_of(repository), _record_of(request)
+    is_kept = is_followed and request.follows
     # The place may have shown another model.
-    others = [path for path in (repository / _FOLDER).glob(f"*/{record.name}") if path != record]
-    with storage_errors(repository):
-        for path in others if is_followed and request.follows else (*others, record):
-            _remove(path)
-    if not (is_followed and request.follows):
+    for model in {*store.names(_FOLDER), request.model}:
+        if not (is_kept and model == request.model):
+            _remove(repository, _record_of(request, model))
+    if not is_kept:
         return
-    folder = make_folders(repository, _FOLDER, request.model)
     if samples is not None:
-        with storage_errors(folder), tempfile.TemporaryDirectory(dir=folder) as place:
-            stored = store_samples(next(iter(open_samples(samples)())).inputs, Path(place), samples)
-            Path(stored.text).replace(warmup_rows(repository, request))
-    write_json_atomically(record, {"schema_version": 1, "order": to_data(request)})
+        with temporary_folder("warmup") as place:
+            stored = store_samples(next(iter(open_samples(samples)())).inputs, place, samples)
+            store.replace(_rows_of(record), Path(stored.text).read_bytes())
+    store.replace(record, json_bytes({"schema_version": 1, "order": to_data(request)}))
 
 
-def subscriptions(repository: Root, model: str = "*") -> Iterator[ViewSubscription]:
+def subscriptions(repository: Root, model: str | None = None) -> Iterator[ViewSubscription]:
     """Yield the kept requests for views of a model, or of all models."""
-    for path in () if not isinstance(repository, Path) else sorted((repository / _FOLDER).glob(f"{model}/*.json")):
-        yield _read(path)
+    store = store_of(repository)
+    for each in store.names(_FOLDER) if model is None else (model,):
+        for name in store.names(f"{_FOLDER}/{each}"):
+            if name.endswith(".json"):
+                yield _read(repository, f"{_FOLDER}/{each}/{name}")
 
 
-def warmup_rows(repository: Path, request: ViewRequest) -> Path:
-    """Return the file of the server's warm-up rows."""
-    return _record_of(repository, request).with_suffix(".npz")
+@contextlib.contextmanager
+def warmup_rows(repository: Root, request: ViewRequest) -> Iterator[SampleSource | None]:
+    """Yield the kept warm-up rows of a view; None if it has none.
+
+    Raises:
+        InputFileError: They are missing.
+    """
+    if request.samples is None:
+        yield None
+        return
+    name = _rows_of(_record_of(request))
+    with temporary_folder("warmup") as folder:
+        with reading_errors(repository / name):
+            (folder / "rows.npz").write_bytes(next(store_of(repository).read([name])))
+        yield SampleSource(text="rows.npz", folder=folder)
 
 
-def forget_view(repository: Root, place: Path) -> tuple[ViewRequest, ...]:
+def forget_view(repository: Root, place: Root) -> tuple[ViewRequest, ...]:
     """Forget the requests of a view and return them: the view stays as it is, and follows its alias no longer.
 
     `place` is the model's folder on the server, which may be gone.
@@ -96,17 +107,17 @@ def forget_view(repository: Root, place: Path) -> tuple[ViewRequest, ...]:
     of_place = [(path, request) for path, request in followed if _is_same(request.place, place)]
     if not of_place:
         places = ", ".join(sorted({from_here(request.place) for _, request in followed})) or "none"
-        msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {places})"
+        msg = f"no view in {from_here(absolute(place))} follows an alias (those that do: {places})"
         raise UsageError(msg, hint="see them", command=command_on(repository, "views"))
     for path, _ in of_place:
-        with storage_errors(path):
-            _remove(path)
+        _remove(repository, "/".join(str(path).rsplit("/", 3)[1:]))
     return tuple(request for _, request in of_place)
 
 
-def _read(path: Path) -> ViewSubscription:
+def _read(repository: Root, name: str) -> ViewSubscription:
+    path = repository / name
     try:
-        request = from_data(ViewRequest, read_json(path)["order"])
+        request = from_data(ViewRequest, parse_json(next(store_of(repository).read([name])))["order"])
         check_names((request.model, request.name))
         SERVERS[request.command]  # A later version may have more kinds.
         return ViewSubscription(path=path, request=request)
@@ -115,17 +126,25 @@ def _read(path: Path) -> ViewSubscription:
         return ViewSubscription(path=path, error=InputFileError(msg, hint="remove it, and write its view again"))
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(one: Root, other: Root) -> bool:
     # A folder that is gone has no links to follow.
-    return os.path.abspath(one) == os.path.abspath(other)  # noqa: PTH100 - `absolute` keeps `..`
+    return _as_named(one) == _as_named(other)
 
 
-def _remove(record: Path) -> None:
-    for path in (record, record.with_suffix(".npz")):
-        path.unlink(missing_ok=True)
+def _as_named(place: Root) -> str:
+    return os.path.abspath(place) if isinstance(place, Path) else place  # noqa: PTH100 - `absolute` keeps `..`
 
 
-def _record_of(repository: Path, request: ViewRequest) -> Path:
+def _remove(repository: Root, record: str) -> None:
+    for name in (record, _rows_of(record)):
+        store_of(repository).remove(name)
+
+
+def _record_of(request: ViewRequest, model: str | None = None) -> str:
     # One view for each place: a later request replaces the first.
     place = hashlib.sha256(f"{request.command} {request.place}".encode()).hexdigest()[:_ID]
-    return repository / _FOLDER / request.model / f"{place}.json"
+    return f"{_FOLDER}/{model or request.model}/{place}.json"
+
+
+def _rows_of(record: str) -> str:
+    return f"{record.removesuffix('.json')}.npz"

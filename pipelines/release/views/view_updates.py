@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import to_data
@@ -12,7 +11,6 @@ from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.subscriptions import subscriptions, warmup_rows
 from paritygate.roots import Root
-from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     from paritygate.pipelines.release.views.publish import PublishedView
@@ -25,7 +23,7 @@ _TRIES = 5
 class ViewUpdate:
     """Describe what happened to a view whose alias was moved."""
 
-    place: Path  # the model's folder on the server; the record of the request if that is corrupt
+    place: Root  # the model's folder on the server; the record of the request if that is corrupt
     request: ViewRequest | None  # None if its record is corrupt
     is_there: bool = True  # on this machine; others are left out
     published: PublishedView | None = None  # None where nothing was written
@@ -57,8 +55,6 @@ def update_views(repository: Root, model: str, *aliases: str) -> tuple[ViewUpdat
     The aliases have moved by then, so a view that cannot be written is reported and raises nothing.
     """
     updates: list[ViewUpdate] = []
-    if not isinstance(repository, Path):
-        return ()
     for subscription in subscriptions(repository, model):
         if subscription.request is None:
             updates.append(ViewUpdate(place=subscription.path, request=None, error=subscription.error))
@@ -67,23 +63,28 @@ def update_views(repository: Root, model: str, *aliases: str) -> tuple[ViewUpdat
     return tuple(updates)
 
 
-def _follow(repository: Path, request: ViewRequest) -> ViewUpdate:
+def _follow(repository: Root, request: ViewRequest) -> ViewUpdate:
     # Imported only where a view is written, because an unchanged run writes none.
     from paritygate.pipelines.release.views.publish import publish_view
 
-    update = ViewUpdate(place=request.place, request=request, is_there=request.place.is_dir())
-    if not update.is_there:
-        return update
-    rows = warmup_rows(repository, request)
-    samples = None if request.samples is None else SampleSource(text=rows.name, folder=rows.parent.absolute())
     try:
-        # Another process may move the alias and write the view meanwhile, so the last writer checks.
-        for _ in range(_TRIES):
-            published = publish_view(repository, request, samples)
-            is_changed = update.is_changed or published.written.is_changed
-            update = replace(update, published=published, is_changed=is_changed)
-            if read_state(repository, request.model).aliases.get(request.which) == published.version:
-                break
+        update = ViewUpdate(place=request.place, request=request, is_there=_is_there(request))
+        if not update.is_there:
+            return update
+        with warmup_rows(repository, request) as samples:
+            # Another process may move the alias and write the view meanwhile, so the last writer checks.
+            for _ in range(_TRIES):
+                published = publish_view(repository, request, samples)
+                is_changed = update.is_changed or published.written.is_changed
+                update = replace(update, published=published, is_changed=is_changed)
+                if read_state(repository, request.model).aliases.get(request.which) == published.version:
+                    break
     except ParitygateError as err:
         return ViewUpdate(place=request.place, request=request, error=err)
     return update
+
+
+def _is_there(request: ViewRequest) -> bool:
+    from paritygate.pipelines.release.views.places import place_of
+
+    return place_of(request.root).is_there(request.name)

@@ -62,6 +62,7 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
         if release.was_left:
             was = f"alias {release.alias} had been rolled back from version {release.version}, and is there again"
             yield f"warning: {was}; rollback takes that back"
+        yield from _unsigned(release)
         return
     alias = f", alias {release.alias}" if release.alias else ""
     # A preference is part of the sentence; other reasons get their own line.
@@ -75,7 +76,21 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
     yield from _damage(release)
     manifest = released_manifest(release)
     yield from _signer(manifest)
+    yield from _unsigned(release)
     yield from concessions(manifest, with_findings=not in_run)
+
+
+def _unsigned(release: StoredRelease) -> Iterator[str]:
+    """Yield that a release has no signature, though the one before had, and the command to sign it."""
+    if release.unsigned_after is not None:
+        sign = sign_command(repository_of_release(release.folder))
+        why = f"version {release.unsigned_after} before it is signed, so verify --key refuses this one"
+        yield f"warning: version {release.version} is unsigned; {why}; sign it: {sign}"
+
+
+def sign_command(repository: Root) -> str:
+    """Return the command that releases a run again with a signature."""
+    return command_on(repository, "promote", "--run", "RUN", "--sign", "KEY")
 
 
 def _signer(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -341,6 +356,5 @@ def print_verification(verification: Verification, repository: Root, *, to_stder
     if verification.is_accepted and signature is not None:
         lines.append(str(signature))
     if signature is not None and signature.status is SignatureStatus.MISSING:
-        command = command_on(repository, "promote", "--run", "RUN", "--sign", "KEY")
-        lines.append(f"release its run again, with a signature: {command}")
+        lines.append(f"release its run again, with a signature: {sign_command(repository)}")
     print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)

@@ -61,4 +61,11 @@ def _first_row(samples: SampleSource, signature: Signature) -> dict[str, NDArray
     return {name: array[: rows[name]] for name, array in inputs.items()}
 
 
-KIND = ServerKind(reads="Triton", formats=tuple(BACKENDS), make=_make, shown=version_in_config, files_of=files_of)
+KIND = ServerKind(
+    reads="Triton",
+    formats=tuple(BACKENDS),
+    make=_make,
+    shown=version_in_config,
+    files_of=files_of,
+    reads_stores=True,
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
@@ -23,6 +22,7 @@ from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.servers import OnnxVersion
 from paritygate.pipelines.serving.triton.settings import TunedSettings
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
+from paritygate.roots import Root
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
@@ -81,17 +81,20 @@ class TritonView:
         text = self.text.encode()
         before = place.read(f"{self.name}/{CONFIG_FILE}")
         if before is None:
-            return _add_model(self, place)
-        if not is_ours(before):
+            _check_not_foreign(self, place)
+            if place.adds_at_once:
+                return _add_model(self, place)
+        elif not is_ours(before):
             _refuse(self, "was not written by this command")
-        if not overwrite:
+        elif not overwrite:
             check_as_written(before, place.path_of(f"{self.name}/{CONFIG_FILE}"), self.head.options)
         there = place.digests(f"{self.name}/{self.version}")
+        needed = self.digests if place.adds_at_once else {*self.digests} & {*there}
         # A backend's own files beside them, such as compiled code, do not count.
-        if there and any(there.get(name) != digest for name, digest in self.digests.items()):
+        if there and any(there.get(name) != self.digests[name] for name in needed):
             msg = f"{self.name}/{self.version} exists and is not {self.variant} of version {self.version}"
             raise UsageError(msg, hint="serve another variant of a version under another --name, or remove the folder")
-        added = [name for name in _parts(self) if not place.digests(f"{self.name}/{name}")]
+        added = [name for name in _parts(self) if _is_missing(self, name, place, there)]
         for name in added:
             place.add_folder(f"{self.name}/{name}", _parts(self)[name])
         if before != text:
@@ -99,7 +102,7 @@ class TritonView:
         is_cleared = _remove_old_warmup(self, place)
         return WrittenView(added=added, is_changed=bool(added) or before != text or is_cleared)
 
-    def guide(self, root: Path, written: WrittenView) -> Guide:
+    def guide(self, root: Root, written: WrittenView) -> Guide:
         """Return the user's next steps."""
         del written
         return triton_guide(self.config, self.notes, self.tuned, root)
@@ -193,10 +196,21 @@ def _parts(view: TritonView) -> dict[str, dict[str, Content]]:
     return {**parts, str(view.version): dict(view.files)}
 
 
+def _is_missing(view: TritonView, part: str, place: Place, there: Mapping[str, str]) -> bool:
+    """Return whether a folder is missing, or a part of it where folders are not added at once."""
+    names = there if part == str(view.version) else place.digests(f"{view.name}/{part}")
+    return not names if place.adds_at_once else not {*_parts(view)[part]} <= {*names}
+
+
+def _check_not_foreign(view: TritonView, place: Place) -> None:
+    """Refuse the folder of a model without configuration, unless an interrupted write left it."""
+    tops = {name.partition("/")[0] for name in place.digests(view.name)}
+    if tops and (place.adds_at_once or not all(top.isdecimal() or top == _WARMUP for top in tops)):
+        _refuse(view, "has no configuration")
+
+
 def _add_model(view: TritonView, place: Place) -> WrittenView:
     """Add the folder of a model that is new to the server, all at once."""
-    if place.digests(view.name):
-        _refuse(view, "has no configuration")
     parts = _parts(view)
     files: dict[str, Content] = {f"{part}/{name}": value for part in parts for name, value in parts[part].items()}
     place.add_folder(view.name, {**files, CONFIG_FILE: view.text.encode()})

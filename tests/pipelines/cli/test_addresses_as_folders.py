@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from paritygate.pipelines.cli.app import cli
 
 _COMMANDS = (
-    ("triton", "m", "--out", "URL"),
     ("tfserving", "m", "--out", "URL"),
     ("kserve", "m", "--out", "URL", "--storage-uri", "s3://bucket/models"),
     ("tune", "m", "--out", "URL", "--url", "http://h:1", "--samples", "x.npz", "--latency-budget", "1s"),
@@ -54,7 +53,14 @@ def test_an_address_is_refused_and_no_folder_is_made(
     ],
 )
 @pytest.mark.parametrize(
-    "command", [("list",), ("run", "spec.yaml"), ("promote", "--run", "."), ("gate", "--run", ".")]
+    "command",
+    [
+        ("list", "--repository"),
+        ("run", "spec.yaml", "--repository"),
+        ("promote", "--run", ".", "--repository"),
+        ("gate", "--run", ".", "--repository"),
+        ("triton", "m", "--out"),
+    ],
 )
 def test_an_address_that_is_no_plain_prefix_is_refused(
     command: tuple[str, ...], address: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,7 +68,7 @@ def test_an_address_that_is_no_plain_prefix_is_refused(
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(click.BadParameter, match=reason) as caught:
-        CliRunner().invoke(cli, [*command, "--repository", address], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(cli, [*command, address], standalone_mode=False, catch_exceptions=False)
 
     assert "hidden-secret" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

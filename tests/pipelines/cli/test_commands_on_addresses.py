@@ -12,6 +12,9 @@ from tests.pipelines.conftest import make_desk
 
 from paritygate.api import Repository
 from paritygate.pipelines.release.stores import objects
+from paritygate.pipelines.release.views.places import StorePlace
+from paritygate.pipelines.serving.place import Place
+from paritygate.roots import Address
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -87,9 +90,54 @@ def test_a_view_and_a_comparison_take_their_files_from_a_local_copy(released: De
     release = Repository(_ROOT).release("tiny", 1)
     graph = (released.folder / "models/tiny/1/model.onnx").read_bytes()
     assert release.path("onnx-fp32").read_bytes() == graph
-    # Nothing on this machine learns of an alias that moves elsewhere.
-    assert followed.data["follows"] is None
+    assert (written.data["follows"], followed.data["follows"]) == (None, "prod")
     assert release.load().version == 1
+
+
+def test_views_follow_an_alias_alike_on_disk_and_in_an_object_store(released: Desk) -> None:
+    where, serving = ("--repository", _ROOT), Address("s3://models/serving")
+    assert released.call("alias", "tiny", "served", "2", *where).code == 0
+    for out in (serving, "served"):
+        written = released.json("triton", "tiny", "served", "--out", out, "--samples", "inputs.npz", *where)
+        assert (written.code, written.data["version"], written.data["follows"]) == (0, 2, "served")
+    of_2 = StorePlace(serving).digests("tiny/2")
+    assert of_2 == Place(released.folder / "served").digests("tiny/2")
+    (released.folder / "inputs.npz").rename(released.folder / "elsewhere.npz")
+
+    moved = released.json("alias", "tiny", "served", "1", *where)
+
+    (released.folder / "elsewhere.npz").rename(released.folder / "inputs.npz")
+    assert moved.code == 0, str(moved)
+    updates = {view["place"]: (view["version"], view["is_changed"], view["error"]) for view in moved.data["views"]}
+    assert updates == {f"{serving}/tiny": (1, True, None), str(released.folder / "served/tiny"): (1, True, None)}
+    assert StorePlace(serving).digests("tiny") == Place(released.folder / "served").digests("tiny")
+    # What a server may still read never changes.
+    assert StorePlace(serving).digests("tiny/2") == of_2
+    states = released.json("views", "tiny", *where)
+    assert {(view["shown"], view["is_behind"]) for view in states.data["views"] if view["is_there"]} >= {(1, False)}
+    for out in (f"{serving}/tiny", "served/tiny"):
+        assert released.call("views", "--forget", out, *where).code == 0
+    assert released.json("alias", "tiny", "served", "2", *where).data["views"] == []
+
+
+def test_a_view_that_was_interrupted_in_an_object_store_is_completed_and_a_changed_one_refused(released: Desk) -> None:
+    root = Address("s3://models/interrupted")
+    command = ("triton", "tiny", "2", "--out", root, "--samples", "inputs.npz", "--repository", _ROOT)
+    assert released.call(*command).code == 0
+    whole, place = StorePlace(root).digests("tiny"), StorePlace(root)
+    store = objects.object_store(root)
+    for left_out in whole:
+        # The configuration is written last.
+        store.remove("tiny/config.pbtxt")
+        store.remove(f"tiny/{left_out}")
+        assert released.call(*command).code == 0, left_out
+        assert place.digests("tiny") == whole
+    assert released.json(*command).data["is_changed"] is False
+
+    store.replace("tiny/2/model.onnx", b"other bytes")
+    assert released.call(*command, "--overwrite").code == 2
+    store.replace("foreign/notes.txt", b"of somebody else")
+    assert released.call(*command, "--name", "foreign").code == 2
 
 
 def test_no_file_and_no_run_holds_a_credential(released: Desk) -> None:

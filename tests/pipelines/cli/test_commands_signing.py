@@ -11,6 +11,8 @@ import pytest
 import paritygate as pg
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.pipelines.release.signing.keys import read_signing_key, read_verifying_key
+from paritygate.pipelines.release.stores import objects
+from paritygate.roots import Address
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -77,6 +79,51 @@ def test_an_init_container_sees_a_screen_with_the_file_and_may_only_warn(finishe
     assert len(called.data["added"]) == 100
     warned = desk.call("verify", "tiny", "prod", "--warn")
     assert (warned.code, warned.out) == (0, called.out)
+
+
+def test_an_init_container_checks_files_and_signature_in_an_object_store(
+    finished: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
+    monkeypatch.setattr(objects, "bucket_client", lambda _: client)
+    objects.object_store.cache_clear()
+    desk, root = finished.copy(tmp_path), Address("s3://models/signed")
+    mine, other = _write_key(desk.folder, "mine"), _write_key(desk.folder, "other")
+    assert desk.call("promote", "--run", "latest", "--to", root, "--sign", "mine.pem").code == 0
+    command = ("verify", "tiny", "prod", "--repository", root, "--key")
+
+    checked = desk.json(*command, "mine.pub", "--enforce")
+    refused = desk.json(*command, "other.pub", "--enforce")
+    store = objects.object_store(root)
+    store.replace("store/tiny/1/report.md", b"changed")
+    for at in range(100):
+        store.replace(f"store/tiny/1/added-by-somebody-{at:03d}.bin", b"")
+    changed = desk.json(*command, "mine.pub", "--enforce")
+    warned = desk.call(*command, "mine.pub", "--warn")
+    objects.object_store.cache_clear()
+
+    assert (checked.code, checked.data["signature"]["status"]) == (0, "valid")
+    assert (refused.code, refused.data["signature"]["status"]) == (5, "other key")
+    assert all(fingerprint in refused.out for fingerprint in (mine, other))
+    assert (changed.code, changed.data["changed"], len(changed.data["added"])) == (5, ["report.md"], 100)
+    assert "report.md" in changed.out
+    for called in (checked, refused, changed):
+        lines = called.out.splitlines()
+        assert (len(lines) <= 24, max(map(len, lines)) <= 80) == (True, True)
+    assert (warned.code, warned.out) == (0, changed.out)
+
+
+def test_a_release_without_signature_after_a_signed_one_is_a_warning(finished: Desk, tmp_path: Path) -> None:
+    desk = finished.copy(tmp_path)
+    _write_key(desk.folder, "key")
+    assert desk.json("promote", "--run", "latest", "--sign", "key.pem").data["unsigned_after"] is None
+    desk.onnx(fill=1.0)
+
+    ran = desk.json("run", "spec.yaml")
+
+    assert ran.data["runs"][0]["release"]["unsigned_after"] == 2
+    assert "promote --run RUN --sign KEY" in " ".join(ran.out.split())
+    assert desk.call("verify", "tiny", "prod", "--key", "key.pub").code == 5
 
 
 def test_a_run_signs_what_it_releases_and_signs_anew_with_a_new_key(desk: Desk) -> None:

@@ -141,39 +141,50 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def _moto() -> Iterator[str]:
+def moto() -> Iterator[str]:
     # A second server in one process refuses every request.
     with servers.moto() as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def _seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
         yield server.endpoint
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Address]]:
+    """Return a function that has this process and its children use an S3 server, and returns an empty repository."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+
+    def use(endpoint: str) -> Address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        objects.object_store.cache_clear()
+        return Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}/releases")
+
+    yield use
+    objects.object_store.cache_clear()
 
 
 @pytest.fixture(
     params=[
         "disk",
         "memory",
-        pytest.param("_moto", marks=pytest.mark.thorough),
-        pytest.param("_seaweedfs", marks=pytest.mark.thorough),
+        pytest.param("moto", marks=pytest.mark.thorough),
+        pytest.param("seaweedfs", marks=pytest.mark.thorough),
     ]
 )
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Root]:
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
     """Return an empty repository in each store."""
     monkeypatch.setenv("PARITYGATE_RELEASES", str(tmp_path / "copies"))
     if request.param == "disk":
-        yield tmp_path / "repository"
-        return
+        return tmp_path / "repository"
     if request.param == "memory":
         request.getfixturevalue("memory")
-    else:
-        pytest.importorskip("obstore", reason="obstore is not installed")
-        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue(request.param))
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-    yield Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}/releases")
-    objects.object_store.cache_clear()
+        return Address(f"s3://{servers.BUCKET}/releases")
+    made: Root = request.getfixturevalue("s3")(request.getfixturevalue(request.param))
+    return made

@@ -9,12 +9,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
 # What happens to a request: it is handed on unless one of these is named.
-FAULTS = ("cut request", "lose answer", "cut answer", "500", "503")
+FAULTS = ("cut request", "lose answer", "cut answer", "500", "503", "500 after")
 _NO_BODY = frozenset({"transfer-encoding", "connection", "content-length"})
 
 
@@ -54,11 +55,14 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         if fault.startswith("slow-"):
             time.sleep(float(fault.partition("-")[2]))
+        error = b"<Error><Code>InternalError</Code></Error>"
         if fault.isdecimal():
-            self._answer(int(fault), {}, b"<Error><Code>InternalError</Code></Error>")
+            self._answer(int(fault), {}, error)
             return
         status, headers, content = self._upstream(body)
-        if fault == "lose answer":
+        if fault == "500 after":
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, {}, error)
+        elif fault == "lose answer":
             self._cut()
         elif fault == "cut answer":
             self._answer(status, headers, content, cut_at=len(content) // 2)

@@ -316,7 +316,7 @@ def test_files_that_are_no_records_are_ignored(tmp_path: Path) -> None:
         "{}",
         "null",
         json.dumps(to_data(_released(1)) | {"kind": "retired"}),
-        json.dumps(to_data(_released(1)) | {"schema": 3}),
+        json.dumps(to_data(_released(1)) | {"schema": 4}),
         json.dumps(to_data(_released(1)) | {"version": "1"}),
         json.dumps(to_data(_released(1)) | {"version": True}),
         json.dumps(to_data(_released(1)) | {"aliases": ["prod"]}),

@@ -32,7 +32,7 @@ from paritygate.pipelines.release.repository import (
     show,
     verify_release,
 )
-from paritygate.pipelines.release.repository.store import next_version
+from paritygate.pipelines.release.repository.release import next_version
 
 MakeVariant = Callable[..., VariantCandidate]
 Make = Callable[..., ReleaseCandidate]

@@ -121,6 +121,24 @@ def test_a_signature_is_checked_alike_in_every_store(
     assert store_of(root).size_bytes(f"store/{_MODEL}/1") == 0
 
 
+def test_an_unsigned_release_after_a_signed_one_is_told(root: Root, make_candidate: Make, keys: Keys) -> None:
+    found = [
+        promote(root, make_candidate(signer=signer, alias=alias)).unsigned_after
+        for signer, alias in (
+            (None, "prod"),
+            (keys.private, "prod"),
+            (None, "canary"),
+            (keys.private, None),
+            (None, None),
+            (None, "prod"),
+            (None, "prod"),
+        )
+    ]
+
+    # Without a version at its alias, the newest one counts.
+    assert found == [None, None, 2, None, 4, 2, None]
+
+
 def test_the_statement_has_verdicts_limits_and_figures_of_these_files(
     tmp_path: Path, make_candidate: Make, keys: Keys
 ) -> None:

@@ -118,6 +118,34 @@ def test_what_a_killed_promotion_stored_is_deleted_after_a_day(
     assert collect(root, _MODEL, keep=9, note=Note()).abandoned == ()
     assert all(verify_release(root, _MODEL, version).is_intact for version in (1, 3))
     assert promote(root, make_candidate()).version == 4
+    collect(root, _MODEL, keep=1, note=Note())
+    # Versions that know only released versions to be collected refuse the third record by its schema.
+    assert [record.schema for record in read_records(root, _MODEL)] == [2, 2, 3, 2, 2, 2]
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_number_that_gc_collects_meanwhile_is_not_taken(
+    root: Root, make_candidate: Make, monkeypatch: pytest.MonkeyPatch, *, is_before: bool
+) -> None:
+    promote(root, make_candidate())
+    _promote_killed(root, make_candidate(), monkeypatch)
+    kind, numbers = type(store_of(root)), iter((True,))
+    names = kind.names
+
+    def names_while_gc_runs(store: Any, folder: str) -> tuple[str, ...]:  # noqa: ANN401 - of either kind
+        listed = names(store, folder)
+        if folder == f"store/{_MODEL}" and next(numbers, False):
+            with monkeypatch.context() as patch:
+                patch.setattr(collection, "_GRACE_S", -1.0)
+                assert [item.version for item in collect(root, _MODEL, keep=9, note=Note()).abandoned] == [2]
+            return names(store, folder) if is_before else listed
+        return listed
+
+    monkeypatch.setattr(kind, "names", names_while_gc_runs)
+
+    assert promote(root, make_candidate()).version == 3
+    assert list_models(root)[0].versions == (1, 3)
+    assert verify_release(root, _MODEL, 3).is_intact
 
 
 def test_a_promotion_that_lasts_longer_than_the_grace_of_gc_releases_nothing_half(
@@ -359,6 +387,28 @@ def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(
     assert not any(memory.list("releases"))
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_a_store_that_refuses_what_it_did_once_already_is_fit(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    def put(key: str, content: object, **options: Any) -> object:  # noqa: ANN401 - handed on
+        done = memory.put(key, content, **options)
+        contents.append(content)
+        # An answer of 5xx, after which the request is repeated.
+        return memory.put(key, content, **options) if len(contents) == number + 1 else done
+
+    contents: list[object] = []
+    root = _plant(monkeypatch, memory, put=put)
+
+    with store_of(root).staging():
+        pass
+
+    assert {*contents} >= {b"1", b"3", b"5"}
+    assert not any(memory.list("releases"))
+
+
 @pytest.mark.parametrize("is_written", [True, False])
 def test_an_answer_that_is_lost_leaves_the_old_or_the_new_state(
     memory: Any,  # noqa: ANN401 - of a package without types
@@ -454,7 +504,7 @@ def test_a_record_of_a_newer_version_stops_readers_and_writers(root: Root, make_
     _write(root, f"log/{_MODEL}/000002.json", b'{"schema": 99, "kind": "signed"}')
 
     for act in (lambda: show(root, _MODEL), lambda: promote(root, make_candidate())):
-        with pytest.raises(RepositoryError, match="its schema is 99"):
+        with pytest.raises(RepositoryError, match="its schema is 99, so a newer version of paritygate wrote it"):
             act()
 
 

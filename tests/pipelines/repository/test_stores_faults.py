@@ -6,13 +6,11 @@ import json
 import pickle
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipelines.repository import servers
 
 from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
@@ -24,7 +22,6 @@ from paritygate.pipelines.release.repository import (
     verify_release,
 )
 from paritygate.pipelines.release.repository.aliases import Note
-from paritygate.pipelines.release.stores import objects
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.roots import Address, Root
 
@@ -32,28 +29,6 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 Make = Callable[..., ReleaseCandidate]
 _MODEL = "klue-sts"
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Address]:
-    """Return a function that has this process and its children use an S3 server, and returns an empty repository."""
-    pytest.importorskip("obstore", reason="obstore is not installed")
-
-    def use(endpoint: str) -> Address:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-this-test")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        objects.object_store.cache_clear()
-        return Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}")
-
-    return use
-
-
-@pytest.fixture(scope="module")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server.endpoint
 
 
 @pytest.fixture

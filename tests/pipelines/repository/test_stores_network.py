@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,31 +27,8 @@ _MODEL = "klue-sts"
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Address]]:
-    """Return a function that has this process use an S3 server, and returns an empty repository."""
-    pytest.importorskip("obstore", reason="obstore is not installed")
-
-    def use(endpoint: str) -> Address:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-this-test")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        objects.object_store.cache_clear()
-        return Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}")
-
-    yield use
-    objects.object_store.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def _moto() -> Iterator[str]:
-    with servers.moto() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def between(_moto: str) -> Iterator[Proxy]:
-    with proxy(_moto) as made:
+def between(moto: str) -> Iterator[Proxy]:
+    with proxy(moto) as made:
         yield made
 
 
@@ -117,6 +93,24 @@ def test_one_request_that_fails_is_repeated_or_one_clear_error(
     sys.stdout.write(f"{fault}: {len(places)} requests, {sum(error is None for error in ended)} repeated\n")
     assert promote(root, make_candidate()).version > max(after)
     assert _assert_valid(root)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_store_is_fit_even_if_any_request_of_the_probe_fails_once(
+    fault: str, between: Proxy, s3: Callable[[str], Address]
+) -> None:
+    client = clients.bucket_client(s3(between.endpoint))
+    assert clients.probe(client, "probe") == ""
+    total = len(between.requests)
+
+    for place in range(total):
+        between.requests.clear()
+        between.fault = lambda _, number, place=place: fault if number == place else ""
+        assert clients.probe(client, "probe") == ""
+        assert len(between.requests) <= 2 * total
+
+    between.fault = lambda _, __: ""
+    assert not any(client.list("probe"))
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "slow-2"])

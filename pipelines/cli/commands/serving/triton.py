@@ -11,8 +11,9 @@ from paritygate.pipelines.cli.view_options import view_options, write_view
 
 @click.command("triton")
 @view_options(
-    "The folder that the server looks for models in (tritonserver --model-repository=DIR): what is written are "
-    "DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/."
+    "The folder, or s3://BUCKET/PREFIX, that the server looks for models in (tritonserver --model-repository): what is "
+    "written are DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/.",
+    is_address=True,
 )
 @click.option(
     "--samples",
@@ -28,8 +29,8 @@ def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, into a Triton model repository.
 
     Before anything is written, every file of the release is verified, and the configuration is checked against the
-    known rules of Triton. A polling server never sees half a version. When promote, run, rollback or alias moves
-    the alias, they write the view again, unless --no-follow was given.
+    known rules of Triton. In a folder, a polling server never sees half a version. When promote, run, rollback or
+    alias moves the alias, they write the view again, unless --no-follow was given.
 
     \b
     Example:

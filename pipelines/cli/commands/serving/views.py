@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.pipelines.cli.options import RepositoryPlace, json_option, repository_option
 from paritygate.roots import Root
 
 
@@ -15,13 +13,13 @@ from paritygate.roots import Root
 @click.argument("model", required=False)
 @click.option(
     "--forget",
-    type=click.Path(path_type=Path),
+    type=RepositoryPlace(),
     metavar="DIR",
     help="Forget the view in this folder, DIR/NAME of the command that wrote it: it follows no alias any more.",
 )
 @repository_option
 @json_option
-def command(*, model: str | None, forget: Path | None, repository: Root, json_target: str | None) -> int:
+def command(*, model: str | None, forget: Root | None, repository: Root, json_target: str | None) -> int:
     """List the views of MODEL, or of all models, that promote, run, rollback and alias write again.
 
     The files of each are compared with those released. A view that is forgotten stays as it is, and so does its
@@ -55,7 +53,7 @@ def command(*, model: str | None, forget: Path | None, repository: Root, json_ta
         print_lines(forgotten_lines(forgotten), err=json_target == "-")
         write_json(json_target, {"schema_version": 1, "forgotten": [to_data(request) for request in forgotten]})
         return 0
-    followed_views = list(subscriptions(repository, model or "*"))
+    followed_views = list(subscriptions(repository, model))
     states = [None if each.request is None else state_of_view(repository, each.request) for each in followed_views]
     print_lines(subscription_lines(zip(followed_views, states, strict=True), repository), err=json_target == "-")
     views = [
