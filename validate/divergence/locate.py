@@ -72,7 +72,12 @@ def locate(reference: Path, candidate: Path, feeds: Sequence[Feed], *, most_tens
         BackendError: ONNX Runtime cannot run one of the models.
     """
     meter = Meter(most_tensors)
-    ours, theirs = read_tensor_graph(candidate, meter), read_tensor_graph(reference, meter)
+    return locate_in(read_tensor_graph(reference, meter), read_tensor_graph(candidate, meter), feeds)
+
+
+def locate_in(theirs: TensorGraph, ours: TensorGraph, feeds: Sequence[Feed]) -> Divergence:
+    """Return the operators at which `ours` parts from the reference `theirs`, which have one meter; see `locate`."""
+    meter = ours.meter
     inputs = pairs_of(ours.inputs, theirs.inputs)
     outputs = pairs_of(ours.outputs, theirs.outputs)
     if inputs is None or outputs is None:

@@ -26,17 +26,7 @@ ROUNDED = "weight.rounded"
 
 def constants_of(graph: TensorGraph, node: onnx.NodeProto) -> dict[int, NDArray[Any]]:
     """Return the constants that the node reads, by the number of the input. Computed ones are left out."""
-    from paritygate.models.onnx.weights import load_tensor
-
-    stored = {tensor.name: tensor for tensor in graph.model.graph.initializer}
-    values: dict[int, NDArray[Any]] = {}
-    for at, name in enumerate(node.input):
-        tensor = stored.get(name)
-        if tensor is None and name in graph.constants and (made := graph.producers.get(name)) is not None:
-            tensor = next((item.t for item in made.attribute if item.name == "value"), None)
-        if tensor is not None:
-            values[at] = load_tensor(tensor, graph.path.parent)
-    return values
+    return {at: graph.weights[name].load() for at, name in enumerate(node.input) if name in graph.weights}
 
 
 def difference(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
