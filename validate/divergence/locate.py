@@ -29,7 +29,8 @@ from paritygate.validate.divergence.result import (
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph, reads_of
+from paritygate.validate.divergence.span import Spans
+from paritygate.validate.divergence.tensor_graph import FRAMEWORKS, TensorGraph, read_tensor_graph, reads_of
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -192,7 +193,11 @@ class _Search:
         for _ in range(_ROUNDS):
             parted = self._parted(partners, errors, tolerance)
             regions += parted
-            added = self._forced_by(parted, left)
+            added = (
+                self._spans(partners, errors, tolerance).force(parted, forcing, left)
+                if self._is_foreign
+                else self._forced_by(parted, left)
+            )
             chosen.update(added)
             if not added:
                 break
@@ -211,6 +216,22 @@ class _Search:
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
         return [_located(region, LIKELY if len(first) <= _FEW else POSSIBLE) for region in first]
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether the models are of two frameworks, whose operators differ."""
+        return self._ours.framework != self._theirs.framework
+
+    def _spans(self, partners: tuple[Matching, Matching], errors: Mapping[str, float], tolerance: float) -> Spans:
+        wrong = [self._outputs[name] for name, error in errors.items() if error > tolerance]
+        return Spans(
+            candidate=self._ours,
+            reference=self._theirs,
+            partners=partners,
+            sketches=(self._sketches, self._wanted),
+            behind=frontier_of(self._theirs, partners[1], wrong, tolerance).nodes,
+            tolerance=tolerance,
+        )
 
     def _parted(
         self, partners: tuple[Matching, Matching], errors: Mapping[str, float], tolerance: float
@@ -353,6 +374,8 @@ def _located(region: Region, certainty: str) -> Located:
         candidate_nodes=tuple(node.name for node in region.candidate),
         reference_nodes=tuple(node.name for node in region.reference),
         op_types=tuple(node.op_type for node in region.candidate),
+        reference_op_types=tuple(node.op_type for node in region.reference),
+        reference_code=tuple(node.doc_string if node.domain in FRAMEWORKS else "" for node in region.reference),
         words=region.words,
         proven=certainty == PROVEN,
         certainty=certainty,

@@ -15,7 +15,7 @@ class Located:
     """Hold a place at which the candidate parts from the reference.
 
     Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
-    the reference has nothing there. `proven` means that the reference's values in this place correct the candidate's
+    the reference has nothing there. `reference_code` has the line of each node of a PyTorch model, empty if unknown. `proven` means that the reference's values in this place correct the candidate's
     outputs. `certainty` is `proven`, `likely` (few places) or `possible`. `what` is the text of `words`.
     """
 
@@ -25,6 +25,8 @@ class Located:
     words: Words
     proven: bool
     certainty: str
+    reference_op_types: tuple[str, ...] = ()
+    reference_code: tuple[str, ...] = ()
     what: str = ""
 
     def __post_init__(self) -> None:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from paritygate.validate.divergence.inner_values import Arrays, Feed
 
 
+# The domains of nodes that are operators of another framework.
+TORCH, TENSORFLOW = "torch", "tensorflow"
+FRAMEWORKS = frozenset({TORCH, TENSORFLOW})
+
+
 class InnerValues(Protocol):
     """A model that gives the values of its inner tensors, with others in the place of some of them."""
 
@@ -64,6 +69,12 @@ class TensorGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     meter: Meter
+
+    @property
+    def framework(self) -> str:
+        """The framework whose operators the nodes are; empty for ONNX."""
+        domain = self.nodes[0].domain if self.nodes else ""
+        return domain if domain in FRAMEWORKS else ""
 
     def operator(self, name: str) -> str:
         """Return the operator that computes the tensor; empty for an input or an initializer."""

@@ -31,10 +31,17 @@ class OnnxValues:
     def __init__(self, model: onnx.ModelProto, path: Path) -> None:
         """Take the model and its file."""
         self._model, self._path = model, path
+        self._last: tuple[object, onnxruntime.InferenceSession | None] = (None, None)
 
     def open(self, names: Sequence[str], values: Mapping[str, Arrays]) -> Callable[[Feed], list[NDArray[np.generic]]]:
         """Return what computes these tensors: inner ones, outputs or constants of the main graph."""
-        return partial(_run, _open(_changed(self._model, names, values), self._path), list(names))
+        key = tuple(names), tuple((name, arrays[0].dtype) for name, arrays in values.items())
+        session = self._last[1] if self._last[0] == key else None
+        if session is None:
+            session = _open(_changed(self._model, names, values), self._path)
+        # Several values are tried in one place, one after the other.
+        self._last = key, session
+        return partial(_run, session, list(names))
 
 
 def _changed(model: onnx.ModelProto, names: Sequence[str], values: Mapping[str, Arrays]) -> onnx.ModelProto:

@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.tensor_graph import TensorGraph, Weight, graph_of
+from paritygate.validate.divergence.tensor_graph import TORCH, TensorGraph, Weight, graph_of
 from paritygate.validate.divergence.values.recorder import Operation, Recorder
 from paritygate.validate.divergence.values.torch_places import Places
 from paritygate.validate.runners.torch import TorchRunner, array_of
 
 if TYPE_CHECKING:
     from paritygate.validate.divergence.inner_values import Arrays, Feed
-
-# The domain of the nodes.
-_DOMAIN = "torch"
 
 
 class TorchValues:
@@ -43,9 +40,7 @@ class TorchValues:
         self.operations: Sequence[Operation] = first.operations
         self.outputs: Sequence[str] = first.outputs
         self.weights = {
-            name: Weight(
-                shape=tuple(tensor.shape), is_float=tensor.is_floating_point(), load=partial(array_of, tensor)
-            )
+            name: Weight(shape=tuple(tensor.shape), is_float=tensor.is_floating_point(), load=partial(array_of, tensor))
             for name, tensor in first.constants.items()
         }
 
@@ -82,7 +77,7 @@ def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
     values = TorchValues(runner, feed)
     nodes = [
         helper.make_node(
-            each.operator, each.inputs, each.outputs, name=each.name, domain=_DOMAIN, doc_string=each.code or None
+            each.operator, each.inputs, each.outputs, name=each.name, domain=TORCH, doc_string=each.code or None
         )
         for each in values.operations
     ]
