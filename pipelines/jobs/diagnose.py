@@ -11,7 +11,8 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.process.child import Progress
-from paritygate.validate.divergence.locate import locate
+from paritygate.validate.divergence.locate import locate_in
+from paritygate.validate.divergence.opening import open_graphs
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 
@@ -24,7 +25,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Locate where the candidate parts from the reference, and return it as JSON data."""
     request = from_data(DiagnosisRequest, args)
     feeds = feeds_of(request, report)
-    return to_data(locate(request.reference, request.candidate, feeds, most_tensors=request.most_tensors))
+    return to_data(locate_in(*open_graphs(request.reference, request.candidate, feeds, request.most_tensors), feeds))
 
 
 def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, NDArray[np.generic]]]:

@@ -15,8 +15,9 @@ class Located:
     """Hold a place at which the candidate parts from the reference.
 
     Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
-    the reference has nothing there. `reference_code` has the line of each node of a PyTorch model, empty if unknown. `proven` means that the reference's values in this place correct the candidate's
-    outputs. `certainty` is `proven`, `likely` (few places) or `possible`. `what` is the text of `words`.
+    the reference has nothing there, and `reference_code` has the line that calls each, empty without code. `proven`
+    means that the reference's values in this place correct the candidate's outputs. `certainty` is `proven`, `likely`
+    (few places) or `possible`. `what` is the text of `words`.
     """
 
     candidate_nodes: tuple[str, ...]

@@ -43,7 +43,7 @@ class Spans:
     tolerance: float
 
     def pairs(self, region: Region) -> Iterator[tuple[str, str]]:
-        """Yield tensors of the candidate and of the reference that may stand for each other, in the order of the candidate."""
+        """Yield tensors of the candidate and of the reference that may stand for each other, in its order."""
         ours, theirs = self.sketches
         shared = list(dict.fromkeys(other for _, other in region.start))
         names = {each.name for name in shared for each in self.reference.consumers.get(name, ())}

@@ -118,26 +118,19 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
     constants = [node for node in graph.node if node.op_type == "Constant"]
     made = {node.output[0]: item.t for node in constants for item in node.attribute if item.name == "value"}
     weights = {name: _weight(tensor, path.parent) for name, tensor in {**made, **stored}.items()}
-    sparse = [each.values.name for each in graph.sparse_initializer]
-    return graph_of(model, OnnxValues(model, path), weights, path=path, meter=meter, others=sparse)
+    return graph_of(model, OnnxValues(model, path), weights, path=path, meter=meter)
 
 
 def graph_of(
-    model: onnx.ModelProto,
-    values: InnerValues,
-    weights: Mapping[str, Weight],
-    *,
-    path: Path,
-    meter: Meter,
-    others: Sequence[str] = (),
+    model: onnx.ModelProto, values: InnerValues, weights: Mapping[str, Weight], *, path: Path, meter: Meter
 ) -> TensorGraph:
-    """Return the graph of a model in memory, each node named; `others` are constants that are not in `weights`."""
+    """Return the graph of a model in memory, each node named; `weights` are its stored constants."""
     graph = model.graph
     consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in graph.node:
         for name in reads_of(node):
             consumers[name].append(node)
-    stored = {*weights, *others, *(tensor.name for tensor in graph.initializer)}
+    stored = {*weights, *(each.values.name for each in graph.sparse_initializer)}
     constants = frozenset(_constants(graph, stored))
     return TensorGraph(
         path=path,

@@ -55,7 +55,7 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
     for number, place in enumerate(divergence.located, 1):
         yield from _wrapped(f"{number}. {one_line(place.what)}", indent=3)
         yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)
-        yield from _wrapped(f"   reference: {_names(place.reference_nodes)}", indent=5)
+        yield from _wrapped(f"   reference: {_names(_with_code(place))}", indent=5)
         yield from _wrapped(f"   {_certainty(place)}", indent=5)
     if divergence.is_partial:
         yield from _wrapped(f"The search stopped early, after {counted(divergence.computed, 'tensor')}.")
@@ -73,6 +73,14 @@ def _error(divergence: Divergence) -> str:
 def _names(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (", ".join(one_line(name) for name in names[:_NAMED]) or "nothing") + more
+
+
+def _with_code(place: Located) -> tuple[str, ...]:
+    """Return the reference's nodes, those of a framework with their operators and the lines of the code."""
+    if not any(place.reference_code):
+        return place.reference_nodes
+    nodes = zip(place.reference_nodes, place.reference_op_types, place.reference_code, strict=True)
+    return tuple(f"{name} ({operator})" + (f" in {code}" if code else "") for name, operator, code in nodes)
 
 
 def _certainty(place: Located) -> str:

@@ -41,6 +41,7 @@ class Recorder:
         constants: The tensors that the run read and did not compute.
         outputs: The names of the tensors that the module returned.
         values: The wanted tensors.
+        is_paused: Whether operators are none of the module's.
     """
 
     def __init__(self, places: Places, wanted: Collection[str], given: Mapping[str, NDArray[np.generic]]) -> None:
@@ -58,36 +59,22 @@ class Recorder:
         self._writer: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         # What the runner does before and after the module is no part of it.
-        self._is_paused = True
+        self.is_paused = True
 
     @contextlib.contextmanager
     def recording(self, names: Sequence[str], outputs: Sequence[str]) -> Iterator[None]:
         """Record what the watched module does, whose inputs and outputs have these names."""
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        recorder = self
-
-        class Mode(TorchDispatchMode):
-            def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - of any operator
-                if recorder._is_paused:
-                    return func(*args, **(kwargs or {}))
-                if _operator_of(func) in _OF_MANY_STEPS:
-                    with self:
-                        result = func.decompose(*args, **(kwargs or {}))
-                    if result is not NotImplemented:
-                        return result
-                return recorder.record(func, args, kwargs or {})
 
         def before(_: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401 - a hook of torch
             for name, tensor in zip(names, args, strict=True):
                 self._name(tensor, name)
                 self._keep(name, tensor)
-            self._is_paused = False
+            self.is_paused = False
 
         def after(_: Any, __: Any, result: Sequence[Any]) -> None:  # noqa: ANN401 - a hook of torch
-            self._is_paused = True
+            self.is_paused = True
             for name, tensor in zip(outputs, result, strict=True):
                 self._add_output(name, tensor)
 
@@ -98,7 +85,7 @@ class Recorder:
         ]
         torch.backends.mha.set_fastpath_enabled(value=False)
         try:
-            with sdpa_kernel(SDPBackend.MATH), Mode():
+            with sdpa_kernel(SDPBackend.MATH), _mode_of(self):
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(value=fast)
@@ -112,9 +99,6 @@ class Recorder:
 
     def record(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - of any operator
         """Run an operator, add it, and return what it returns or the values that are given in its place."""
-        import torch
-        from torch.utils import _pytree
-
         operator = _operator_of(func)
         taken = _tensors_in((args, kwargs))
         inputs = tuple(self._name_of(tensor) for tensor in taken)
@@ -209,6 +193,24 @@ def _renamed(operation: Operation, name: str, other: str) -> Operation:
     )
 
 
+def _mode_of(recorder: Recorder) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which PyTorch gives each operator to the recorder."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch has no types for it
+        def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - of any operator
+            if recorder.is_paused:
+                return func(*args, **(kwargs or {}))
+            if _operator_of(func) in _OF_MANY_STEPS:
+                with self:
+                    result = func.decompose(*args, **(kwargs or {}))
+                if result is not NotImplemented:
+                    return result
+            return recorder.record(func, args, kwargs or {})
+
+    return Mode()  # type: ignore[no-untyped-call]  # as above
+
+
 def _operator_of(func: Any) -> str:  # noqa: ANN401 - an operator of torch
     return str(func.overloadpacket.__name__)
 
@@ -222,12 +224,13 @@ def _tensors_in(values: Any) -> list[torch.Tensor]:  # noqa: ANN401 - what opera
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[int]:  # noqa: ANN401 - an operator, and what it takes
     """Return the memory that the operator writes to."""
-    if not func._schema.is_mutable:
+    schema = func._schema  # noqa: SLF001 - PyTorch shows it nowhere else
+    if not schema.is_mutable:
         return []
-    values = dict(zip((item.name for item in func._schema.arguments), args, strict=False)) | kwargs
+    values = dict(zip((item.name for item in schema.arguments), args, strict=False)) | kwargs
     return [
         _storage_of(tensor)
-        for item in func._schema.arguments
+        for item in schema.arguments
         if item.is_write
         for tensor in _tensors_in(values.get(item.name))
     ]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
@@ -21,6 +20,8 @@ from paritygate.validate.divergence.values.torch_places import Places
 from paritygate.validate.runners.torch import TorchRunner, array_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from paritygate.validate.divergence.inner_values import Arrays, Feed
 
 
@@ -81,9 +82,7 @@ def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
         )
         for each in values.operations
     ]
-    ends = [
-        [helper.make_tensor_value_info(name, 0, None) for name in names]
-        for names in ([spec.name for spec in runner.signature.inputs], values.outputs)
-    ]
-    model = helper.make_model(helper.make_graph(nodes, "recorded", *ends))
+    inputs = [helper.make_tensor_value_info(spec.name, 0, None) for spec in runner.signature.inputs]
+    outputs = [helper.make_tensor_value_info(name, 0, None) for name in values.outputs]
+    model = helper.make_model(helper.make_graph(nodes, "recorded", inputs, outputs))
     return graph_of(model, values, values.weights, path=runner.loaded.ref.path, meter=meter)

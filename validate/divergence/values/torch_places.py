@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -132,7 +132,7 @@ def _name_in_graph(node: Any, operator: str) -> str:  # noqa: ANN401 - a node of
 
 
 def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -62,11 +62,12 @@ def command(
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Name the operators at which the ONNX file CANDIDATE parts from the ONNX file REFERENCE.
+    """Name the operators at which the model CANDIDATE parts from the model REFERENCE.
 
+    Each is an ONNX file, a .pt2 or TorchScript file, or module:callable, which returns a PyTorch module.
     Inner tensors are matched by their values, so names need not be equal. A place is proven if the outputs agree
-    once the reference's values are put there. With --run and --variant, the files are those of a run: its ONNX
-    source or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
+    once the reference's values are put there. With --run and --variant, the models are those of a run: its source
+    or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
 
     The exit code is 0 if the outputs agree, 1 if they differ, 5 if a model cannot run.
 
@@ -74,12 +75,13 @@ def command(
     Example:
       convert-and-validate diagnose model.onnx model-wrong.onnx \\
         --samples inputs.npz
+      convert-and-validate diagnose net:load model.onnx --samples inputs.npz
       convert-and-validate diagnose --variant onnx-int8 \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.diagnose.diagnose import diagnose, request_of
+    from paritygate.pipelines.diagnose.diagnose import diagnose, name_of, request_of
     from paritygate.pipelines.report.terminal.divergence import print_divergence
     from paritygate.validate.divergence.result import EQUAL
 
@@ -95,7 +97,7 @@ def command(
         divergence = diagnose(request, progress, time_limit_s=time_limit)
     if json_target != "-":
         print_divergence(divergence, is_verbose=verbose)
-    files = {"reference": str(request.reference), "candidate": str(request.candidate)}
+    files = {"reference": name_of(request.reference), "candidate": name_of(request.candidate)}
     write_json(json_target, {"schema_version": 1, **files, **to_data(divergence)})
     return 0 if divergence.outcome == EQUAL else 1
 
@@ -103,11 +105,15 @@ def command(
 def _request_of_run(folder: Path, name: str) -> DiagnosisRequest:
     """Return the request for a variant of a run, and print which variants are compared."""
     from paritygate.pipelines.report.terminal.divergence import print_sides
-    from paritygate.pipelines.run.diagnosis import variant_to_diagnose
+    from paritygate.pipelines.run.diagnosis import FP32_EXPORT, variant_to_diagnose
+    from paritygate.validate.measure.check import Verdict
 
     run = open_given_run(folder, "run")
     evidence = run.evidence()
     entries = {} if evidence is None else {entry.variant: entry for entry in evidence.variants}
-    found = variant_to_diagnose(run, name, entries[name].result if name in entries else None)
+    result = entries[name].result if name in entries else None
+    export = entries.get(FP32_EXPORT)
+    is_right = export is not None and export.verdict == Verdict.PASS
+    found = variant_to_diagnose(run, name, result, is_export_right=is_right)
     print_sides(compared_with=found.compared_with, built_from=found.built_from)
     return found.request

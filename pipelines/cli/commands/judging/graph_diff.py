@@ -69,16 +69,17 @@ def command(
         --samples inputs.npz
     """
     from paritygate.codec import to_data
+    from paritygate.models.source import SourceKind
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import graph_diff, request_of
     from paritygate.pipelines.report.terminal.divergence import print_graph_diff
 
     source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
-    request = request_of(a, b, source)
+    request = request_of(a, b, source, kinds={SourceKind.ONNX})
     with progress_of("graph-diff", is_quiet=quiet) as progress:
         diff = graph_diff(request, tolerance, progress, time_limit_s=time_limit)
     if json_target != "-":
         print_graph_diff(diff, is_verbose=verbose)
-    files = {"a": str(request.reference), "b": str(request.candidate)}
+    files = {"a": str(request.reference.path), "b": str(request.candidate.path)}
     write_json(json_target, {"schema_version": 1, "files": files, **to_data(diff)})
     return 0 if diff.is_equal else 1
