@@ -69,6 +69,15 @@ class Forcing:
             # A tensor of another shape or dtype does not fit here; nor does a sequence or a map.
             return float("inf")
 
+    def prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Read all tensors of the pairs in one run of each model; they are kept."""
+        try:
+            _read_missing(self._own, [name for name, _ in pairs], self._candidate, self._feeds)
+            _read_missing(self._theirs, [other for _, other in pairs], self._reference, self._reference_feeds)
+        except BudgetSpentError:
+            # The first run with one of them ends the search.
+            return
+
     def values_of(self, pairs: Mapping[str, str]) -> dict[str, Arrays]:
         """Return the reference's values in the shape and dtype of the candidate's tensors.
 

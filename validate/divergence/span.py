@@ -93,7 +93,9 @@ class Spans:
     def _best(self, region: Region, forcing: Forcing) -> tuple[str, str, float]:
         """Return the first two tensors that stand for each other, and the error that is left."""
         best = "", "", float("inf")
-        for name, other in self.pairs(region):
+        pairs = list(self.pairs(region))
+        forcing.prepare(pairs)
+        for name, other in pairs:
             left = forcing.error_with({**forcing.forced, name: other})
             # Tensors after the place correct the outputs as well, so only a far smaller error outweighs the first.
             if left < (_FAR_BETTER * best[2] if best[0] else float("inf")):
