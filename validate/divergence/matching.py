@@ -48,7 +48,8 @@ def sketches_of(graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, 
         BackendError: ONNX Runtime cannot run the model.
     """
     inputs = {name: sketch_of([feed[name] for feed in feeds]) for name in graph.inputs if name in feeds[0]}
-    return {**inputs, **{name: sketch_of(arrays) for name, arrays in read_inner(graph, graph.inner(), feeds, values)}}
+    names = [*graph.inner(), *graph.layouts]
+    return {**inputs, **{name: sketch_of(arrays) for name, arrays in read_inner(graph, names, feeds, values)}}
 
 
 def match(
@@ -72,6 +73,10 @@ def match(
     }
     for name in (name for name, sketch in ours.items() if sketch.is_flat):
         partners[name] = [each for each in partners[name] if _have_one_role(graphs, name, each.name)]
+    for name, base in graphs[0].layouts.items():
+        # The tensor itself has the partners of its layouts.
+        both = [*partners.get(base, ()), *partners.pop(name, ())]
+        partners[base] = sorted(both, key=lambda partner: partner.error)
     partners.update({name: (Partner(name=other, error=0.0),) for name, other in known})
     return Matching(partners=partners, sketches=ours)
 

@@ -16,12 +16,14 @@ from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor
 
 if TYPE_CHECKING:
     from paritygate.signature import Signature
+    from paritygate.validate.runners.tensorflow import KerasRunner
     from paritygate.validate.runners.torch import TorchRunner
 
 
 _OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
-# A callable returns a PyTorch module, or one that is refused.
-KINDS = _OF_TORCH | {SourceKind.ONNX, SourceKind.CALLABLE}
+_OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
+# A callable returns a PyTorch module or a Keras model, or one that is refused.
+KINDS = _OF_TORCH | _OF_TENSORFLOW | {SourceKind.ONNX, SourceKind.CALLABLE}
 
 
 def open_graphs(
@@ -60,7 +62,13 @@ def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signatu
 
         return torch_graph(cast("TorchRunner", runner), feeds[0], meter)
     kind = runner.loaded.ref.kind
-    msg = f"the inner tensors of {ref.text} cannot be read (got {kind}, expected an ONNX or PyTorch model)"
+    if kind in _OF_TENSORFLOW:
+        from paritygate.validate.divergence.values.tensorflow import tensorflow_graph
+
+        return tensorflow_graph(cast("KerasRunner", runner), feeds[0], meter)
+    msg = (
+        f"the inner tensors of {ref.text} cannot be read (got {kind}, expected a model of ONNX, PyTorch or TensorFlow)"
+    )
     raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")
 
 

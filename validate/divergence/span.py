@@ -46,13 +46,13 @@ class Spans:
         """Yield tensors of the candidate and of the reference that may stand for each other, in its order."""
         ours, theirs = self.sketches
         shared = list(dict.fromkeys(other for _, other in region.start))
-        names = {each.name for name in shared for each in self.reference.consumers.get(name, ())}
+        names = {each.name for name in shared for each in self.reference.readers(name)}
         names |= {each.name for each in self.behind}
         near = self._after(
             self.reference, self.partners[1], [node for node in self.reference.nodes if node.name in names], _THEIRS
         )
         for name in self._after(self.candidate, self.partners[0], region.candidate[:1], _OURS):
-            fitting = [other for other in near if theirs[other].key == ours[name].key]
+            fitting = [other for other in near if other in theirs and theirs[other].key == ours[name].key]
             nearest = sorted(fitting, key=lambda other: error_between(ours[name], theirs[other]))[:1]
             # Where the candidate has a node too many, its output has to be what it reads.
             before = [other for other in shared if theirs[other].key == ours[name].key]
@@ -115,7 +115,7 @@ class Spans:
             node = waiting.pop(0)
             own = [each for each in node.output if each in matching.sketches]
             own = [each for each in own if not matching.matched(each, self.tolerance)]
-            found += own
+            found += [other for each in own for other in graph.layouts_of(each)]
             readers = [reader for each in own for reader in graph.consumers.get(each, ()) if reader.name not in names]
             names.update({reader.name: None for reader in readers})
             waiting += {reader.name: reader for reader in readers}.values()
@@ -126,11 +126,15 @@ class Spans:
         names: set[str] = set()
         waiting = [name]
         while waiting:
-            node = graph.producers.get(waiting.pop())
+            tensor = waiting.pop()
+            node = graph.producers.get(graph.layouts.get(tensor, tensor))
             if node is None or node.name in names:
                 continue
             names.add(node.name)
-            waiting += [each for each in graph.data_inputs(node) if not matching.matched(each, self.tolerance)]
+            before = [each for each in graph.data_inputs(node) if not matching.matched(each, self.tolerance)]
+            # The shape of a tensor is often computed otherwise.
+            floats = [each for each in before if each in matching.sketches and matching.sketches[each].kind == "f"]
+            waiting += floats or before
         return [node for node in graph.nodes if node.name in names]
 
 

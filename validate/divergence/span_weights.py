@@ -79,5 +79,6 @@ def _layouts(node: onnx.NodeProto, other: onnx.NodeProto, wanted: NDArray[Any]) 
     if wanted.ndim > _MATRIX:
         # TensorFlow has the channels last, in and then out; ONNX and PyTorch have them first, out and then in.
         spatial = range(wanted.ndim - 2)
-        return [wanted, wanted.transpose(wanted.ndim - 1, wanted.ndim - 2, *spatial)]
+        last, before = wanted.ndim - 1, wanted.ndim - 2
+        return [wanted, wanted.transpose(last, before, *spatial), wanted.transpose(before, last, *spatial)]
     return [wanted]

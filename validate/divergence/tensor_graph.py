@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,7 +55,8 @@ class TensorGraph:
     subgraphs is one node, which also reads their captured tensors. A node of another framework has that one's operator
     and domain, and the line of the code as its documentation. `producers` has no inputs and initializers. `constants`
     are the names of initializers, and of everything computed from them alone. `weights` are the stored ones. `values`
-    runs the model, and `meter` counts its runs.
+    runs the model, and `meter` counts its runs. `layouts` has tensors with their axes in another order, and the name of
+    the tensor itself.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class TensorGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     meter: Meter
+    layouts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def framework(self) -> str:
@@ -83,6 +85,14 @@ class TensorGraph:
     def data_inputs(self, node: onnx.NodeProto) -> list[str]:
         """Return the tensors that the node reads and that depend on the model's inputs."""
         return [name for name in reads_of(node) if name not in self.constants]
+
+    def readers(self, name: str) -> Sequence[onnx.NodeProto]:
+        """Return the nodes that read a tensor, or the tensor of which it is a layout."""
+        return self.consumers.get(self.layouts.get(name, name), ())
+
+    def layouts_of(self, name: str) -> list[str]:
+        """Return the tensor, and itself with its axes in another order."""
+        return [name, *(other for other, base in self.layouts.items() if base == name)]
 
     def inner(self) -> list[str]:
         """Return the tensors that depend on the model's inputs, in the order in which they are computed."""
