@@ -9,6 +9,7 @@ from pathlib import Path
 from paritygate.text import counted, echo, one_line
 from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
 from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located
+from paritygate.validate.divergence.stages import STAGE
 
 _WIDTH = 80
 # Names in one line, and nodes in a list; the others are counted.
@@ -43,7 +44,8 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
     if divergence.outcome == CONTRACT:
         yield from _wrapped(f"other inputs or outputs: {divergence.detail}")
         return
-    matched = f"{divergence.matched} of {counted(divergence.tensors, 'inner tensor')}"
+    are_stages = any(STAGE in place.op_types for place in divergence.located)
+    matched = f"{divergence.matched} of {counted(divergence.tensors, 'stage' if are_stages else 'inner tensor')}"
     yield from _wrapped(
         f"the outputs differ (largest relative error {_error(divergence)}); {matched} of the candidate match the "
         "reference"
