@@ -54,9 +54,9 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         yield from _wrapped(f"cannot tell where these outputs part: {_names(divergence.not_located)}")
     for number, place in enumerate(divergence.located, 1):
         yield from _wrapped(f"{number}. {one_line(place.what)}", indent=3)
-        yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)
-        yield from _wrapped(f"   reference: {_names(place.reference_nodes)}", indent=5)
-        yield from _wrapped(f"   {_certainty(place)}", indent=5)
+        yield from _wrapped(f"   candidate: {_nodes(place.candidate_nodes, place.op_types)}", indent=5)
+        yield from _wrapped(f"   reference: {_nodes(place.reference_nodes, place.reference_op_types)}", indent=5)
+        yield from _wrapped(f"   {_certainty(place, divergence)}", indent=5)
     if divergence.is_partial:
         yield from _wrapped(f"The search stopped early, after {counted(divergence.computed, 'tensor')}.")
     if is_verbose:
@@ -75,10 +75,21 @@ def _names(names: tuple[str, ...]) -> str:
     return (", ".join(one_line(name) for name in names[:_NAMED]) or "nothing") + more
 
 
-def _certainty(place: Located) -> str:
-    if place.proven:
-        return "proven: with the reference's values here, the outputs agree"
-    return f"{place.certainty}: not proven, because forcing the reference's values here leaves a difference"
+def _nodes(names: tuple[str, ...], operators: tuple[str, ...]) -> str:
+    # A node without a name is called by its operator.
+    return _names(
+        tuple(
+            name if name.startswith(operator) else f"{name} ({operator})"
+            for name, operator in zip(names, operators, strict=True)
+        )
+    )
+
+
+def _certainty(place: Located, divergence: Divergence) -> str:
+    if not place.proven:
+        return f"{place.certainty}, not proven"
+    where = "here" if sum(each.proven for each in divergence.located) == 1 else "in all proven places"
+    return f"proven: with the reference's values {where}, and nowhere else, the outputs agree"
 
 
 def _wrapped(text: str, *, indent: int = 2) -> Iterator[str]:
@@ -95,7 +106,8 @@ def print_graph_diff(diff: GraphDiff, *, is_verbose: bool) -> None:
 
 def _graph_lines(diff: GraphDiff, *, is_verbose: bool) -> Iterator[str]:
     alone = f"{len(diff.only_in_a)} only in A, {len(diff.only_in_b)} only in B"
-    yield f"{counted(len(diff.matched), 'node')} of A and B match; {alone}"
+    have = "has a partner" if len(diff.matched) == 1 else "have partners"
+    yield f"{counted(len(diff.matched), 'node')} of A {have} in B; {alone}"
     if diff.first is not None:
         yield from _wrapped(f"first divergence: {one_line(diff.first.what)}")
         yield from _wrapped(f"  A: {_named(diff.first.a)}")
