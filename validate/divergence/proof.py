@@ -69,11 +69,12 @@ class Proof:
         region = regions[name]
         if region.read is None:
             return False
-        before = {each: place for each, place in regions.items() if each in self._passed_to(region)}
-        if not all(
-            forced[each] in region.read and _is_pair(place) and _is_pair(region) for each, place in before.items()
-        ):
-            return False
+        start = {each for each, _ in region.start}
+        for each in self._passed_to(region) & forced.keys():
+            if not (_is_pair(regions[each]) and _is_pair(region)) or (
+                each in start and forced[each] not in region.read
+            ):
+                return False
         return not self._is_output(name) or set(region.inputs.values()) <= region.read
 
     def _passed_to(self, region: Region) -> set[str]:

@@ -15,8 +15,9 @@ class Located:
     """Hold a place at which the candidate parts from the reference.
 
     Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
-    the reference has nothing there. `proven` means that the place is wrong by itself, and that the outputs agree
-    within rounding once the reference's values are put in all proven places, and nowhere else. `certainty` is `proven`, `likely` (few places) or `possible`. `what` is the text of `words`.
+    the reference has nothing there. `proven` means that the place is wrong by itself, and that the outputs agree within
+    rounding once the reference's values are put in all proven places, and nowhere else. `certainty` is `proven`,
+    `likely` (few places) or `possible`. `what` is the text of `words`.
     """
 
     candidate_nodes: tuple[str, ...]

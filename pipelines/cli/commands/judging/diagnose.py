@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import (
-    batch_size_option,
-    cast_option,
-    columns_option,
-    json_option,
-    memory_limit_option,
-    open_given_run,
-    pad_option,
-    quiet_option,
-    run_and_root_options,
-    samples_given,
-    time_limit_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli.options import open_given_run, run_and_root_options, two_file_options
 
 if TYPE_CHECKING:
     from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+    from paritygate.validate.samples.source import SampleSource
 
 
 @click.command("diagnose")
@@ -37,15 +26,7 @@ if TYPE_CHECKING:
 )
 @run_and_root_options
 @click.option("--variant", metavar="NAME", help="The variant of --run. It runs on the stored failing inputs.")
-@batch_size_option
-@columns_option
-@cast_option
-@pad_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@two_file_options
 def command(
     reference: str | None,
     candidate: str | None,
@@ -53,10 +34,7 @@ def command(
     samples: str | None,
     run_folder: Path | None,
     variant: str | None,
-    batch_size: int,
-    columns: tuple[str, ...],
-    cast: tuple[str, ...],
-    pad: tuple[str, ...],
+    read: Callable[[str], SampleSource],
     time_limit: float,
     quiet: bool,
     verbose: bool,
@@ -84,8 +62,7 @@ def command(
     from paritygate.validate.divergence.result import EQUAL
 
     if run_folder is None and reference and candidate and samples and not variant:
-        source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
-        request = request_of(reference, candidate, source)
+        request = request_of(reference, candidate, read(samples))
     elif run_folder is not None and variant and not (reference or samples):
         request = _request_of_run(run_folder, variant)
     else:
