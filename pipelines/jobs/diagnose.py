@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+from paritygate.pipelines.diagnose.minimal import minimal_pair
+from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.divergence.locate import locate
+from paritygate.validate.divergence.meter import Meter
+from paritygate.validate.divergence.result import Divergence, Minimal
+from paritygate.validate.divergence.tensor_graph import read_tensor_graph
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 
@@ -24,7 +30,21 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Locate where the candidate parts from the reference, and return it as JSON data."""
     request = from_data(DiagnosisRequest, args)
     feeds = feeds_of(request, report)
-    return to_data(locate(request.reference, request.candidate, feeds, most_tensors=request.most_tensors))
+    found = locate(request.reference, request.candidate, feeds, most_tensors=request.most_tensors)
+    return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
+
+
+def _minimal(
+    request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
+) -> Minimal | None:
+    """Write the minimal models of the first place; None if no place is named."""
+    if not found.located or request.minimal is None:
+        return None
+    graphs = read_tensor_graph(request.candidate, Meter()), read_tensor_graph(request.reference, Meter())
+    minimal, pair = minimal_pair(graphs, feeds, found.located[0], with_inputs=request.has_real_inputs)
+    if pair is not None:
+        write_minimal(request.minimal, pair, minimal, found.located[0], graphs[0].model)
+    return minimal
 
 
 def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, NDArray[np.generic]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def read_inner(
     for start in range(0, len(names), _TENSORS_AT_ONCE):
         graph.meter.take(len(graph.nodes) * len(feeds))
         part = list(names[start : start + _TENSORS_AT_ONCE])
-        session = _open(_changed(graph.model, [name for name in part if name not in values], values), graph)
+        session = _open(_changed(graph.model, [name for name in part if name not in values], values), graph.path)
         own = [name for name in part if name not in values]
         answers = [_run(session, own, feed) for feed in forced]
         read = {name: [answer[at] for answer in answers] for at, name in enumerate(own)}
@@ -50,10 +51,15 @@ def read_inner(
 
 def read_outputs(graph: TensorGraph, feeds: Iterable[Feed]) -> Iterator[Feed]:
     """Yield the outputs of the model for each feed; raise what `read_inner` raises."""
-    session, names = _open(_changed(graph.model, graph.outputs, _NOTHING), graph), list(graph.outputs)
+    session, names = _open(_changed(graph.model, graph.outputs, _NOTHING), graph.path), list(graph.outputs)
     for feed in feeds:
         graph.meter.take(len(graph.nodes))
         yield dict(zip(names, _run(session, names, feed), strict=True))
+
+
+def run_model(model: onnx.ModelProto, names: list[str], feed: Feed, path: Path) -> Arrays:
+    """Return these outputs of a model made from the file `path`; raise a `BackendError` if it does not run."""
+    return _run(_open(model, path), names, feed)
 
 
 def _changed(model: onnx.ModelProto, names: Sequence[str], values: Mapping[str, Arrays]) -> onnx.ModelProto:
@@ -77,18 +83,18 @@ def _changed(model: onnx.ModelProto, names: Sequence[str], values: Mapping[str, 
     return changed
 
 
-def _open(model: onnx.ModelProto, graph: TensorGraph) -> onnxruntime.InferenceSession:
+def _open(model: onnx.ModelProto, path: Path) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    folder = str(graph.path.parent.resolve())
+    folder = str(path.parent.resolve())
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as err:
-        msg = f"onnxruntime refused {graph.path} while its inner tensors were exposed: {first_line(err)}"
+        msg = f"onnxruntime refused {path} while its inner tensors were exposed: {first_line(err)}"
         raise BackendError(msg, hint="check that the file runs: use `inspect`") from err
 
 

@@ -28,6 +28,7 @@ from paritygate.validate.divergence.result import (
     Divergence,
     Located,
     Step,
+    TensorPair,
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
@@ -248,7 +249,7 @@ class _Search:
             name = forcing.output_of(region)
             if other is None or name is None or name in forcing.forced:
                 continue
-            whole = whole_region(region, other, sides)
+            whole = whole_region(region, name, other, sides)
             if left <= _LEFT * before:
                 forcing.forced[name] = other
                 return {name: whole}
@@ -335,7 +336,15 @@ def _located(region: Region, certainty: str) -> Located:
         words=region.words,
         proven=certainty == PROVEN,
         certainty=certainty,
+        reads=tuple(TensorPair(candidate=name, reference=other) for name, other in _reads(region)),
+        makes=None if region.end is None else TensorPair(candidate=region.end[0], reference=region.end[1]),
     )
+
+
+def _reads(region: Region) -> list[tuple[str, str]]:
+    """Return the equal tensors that the nodes of either side read, each once; none if not all nodes are known."""
+    pairs = dict.fromkeys((*region.inputs.items(), *(region.edges or ())))
+    return list(pairs) if region.end is not None else []
 
 
 def _growth(graph: TensorGraph, partners: Matching) -> Iterator[Step]:

@@ -67,7 +67,7 @@ class Proof:
         that adjoin, only nodes of one operator are partners for certain: nothing between the places matches.
         """
         region = regions[name]
-        if region.read is None:
+        if region.edges is None:
             return False
         start = {each for each, _ in region.start}
         for each in self._passed_to(region) & forced.keys():

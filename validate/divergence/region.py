@@ -25,8 +25,8 @@ class Region:
 
     `reference` has its nodes between the same tensors; it is empty where the candidate has one too many. `start` has
     the shared tensors, each by the candidate's name and the reference's. `is_clear` means that the files show the
-    difference. `read` are the reference's tensors that all its nodes here read, shared ones at the ends; None if
-    not all nodes are known.
+    difference. `end` is the tensor that is forced, and the reference's in its place. `edges` are the tensors that the
+    reference reads here, each by the candidate's name and its own; None if not all nodes are known.
     """
 
     candidate: Sequence[onnx.NodeProto]
@@ -34,12 +34,18 @@ class Region:
     words: Words
     start: Sequence[tuple[str, str]] = ()
     is_clear: bool = True
-    read: frozenset[str] | None = None
+    end: tuple[str, str] | None = None
+    edges: Sequence[tuple[str, str]] | None = None
+
+    @property
+    def read(self) -> set[str]:
+        """The reference's tensors that it reads here, or that is replaced."""
+        return {other for _, other in [*(self.edges or ()), *([self.end] if self.end else [])]}
 
     @property
     def inputs(self) -> dict[str, str]:
         """The reference's tensor for each shared one of the candidate: best one that the reference reads here."""
-        likeliest = sorted(self.start, key=lambda pair: pair[1] not in (self.read or ()))
+        likeliest = sorted(self.start, key=lambda pair: pair[1] not in self.read)
         return dict(reversed(likeliest))
 
 
@@ -112,7 +118,7 @@ def _lost(nodes: Sequence[onnx.NodeProto], before: onnx.NodeProto, sides: Sides)
     )
 
 
-def whole_region(region: Region, stand_in: str, sides: Sides) -> Region:
+def whole_region(region: Region, end: str, stand_in: str, sides: Sides) -> Region:
     """Return the region with all nodes of the reference from shared tensors to the one that is forced.
 
     Nodes that pass on the values of their input are never named.
@@ -121,7 +127,11 @@ def whole_region(region: Region, stand_in: str, sides: Sides) -> Region:
     # A tensor that the candidate has too, and that is not read here, shows nothing of the nodes here.
     if behind is None or not (behind or stand_in in {other for _, other in region.start}):
         return region
-    region = replace(region, read=frozenset({stand_in, *(name for node in behind for name in reads_of(node))}))
+    made = {name for node in behind for name in node.output}
+    read = dict.fromkeys(name for node in behind for name in sides.reference.data_inputs(node) if name not in made)
+    theirs = sides.their_partners
+    edges = [(partner, name) for name in read for partner in theirs.matched(name, sides.tolerance)[:1]]
+    region = replace(region, end=(end, stand_in), edges=edges)
     sketches = sides.their_partners.sketches
     nodes = [node for node in behind if passed_on(node, sides.reference, sketches) is None]
     if {node.name for node in nodes} == {node.name for node in region.reference}:

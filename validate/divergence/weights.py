@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-_ROUNDED = {"FP16": np.float16, "BF16": ml_dtypes.bfloat16}
+ROUNDED_TO = {"FP16": np.float16, "BF16": ml_dtypes.bfloat16}
 # Weights of one checkpoint differ by rounding alone; two random tensors of equal size differ by about 1.4.
 _OTHER = 0.5
 _CLOSE = 1e-6
@@ -67,7 +67,7 @@ def difference(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
 def _of_numbers(one: NDArray[np.float64], other: NDArray[np.float64], expected: NDArray[Any]) -> Words:
     if not one.shape:
         return say("weight.scalar", candidate=float(one), reference=float(other))
-    rounded = next((name for name, dtype in _ROUNDED.items() if _is_rounded(one, expected, dtype)), "")
+    rounded = next((name for name, dtype in ROUNDED_TO.items() if _is_rounded(one, expected, dtype)), "")
     if rounded:
         return say(ROUNDED, precision=rounded)
     if one.ndim == 2 and one.shape[0] == one.shape[1] and _is_close(one, other.T):  # noqa: PLR2004 - a matrix

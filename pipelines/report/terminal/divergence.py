@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paritygate.text import counted, echo, one_line
 from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
-from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located
+from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located, Minimal
 
 _WIDTH = 80
 # Names in one line, and nodes in a list; the others are counted.
@@ -64,6 +64,25 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         for step in divergence.growth:
             error = "no partner" if step.error is None else f"{step.error:.1e}  {step.partner}"
             yield f"  {one_line(step.tensor)}  {one_line(error)}"
+
+
+def print_minimal(minimal: Minimal | None, folder: Path | None) -> None:
+    """Print where the minimal models are, what they hold, and how to run them; or why there are none."""
+    for line in [] if folder is None else _minimal_lines(minimal, folder):
+        echo(line)
+
+
+def _minimal_lines(minimal: Minimal | None, folder: Path) -> Iterator[str]:
+    if minimal is None or minimal.words:
+        yield from _wrapped(f"no minimal model: {'no place is named' if minimal is None else minimal.detail}")
+        return
+    kept = sum(not constant.is_drawn for constant in minimal.constants)
+    sizes = f"{minimal.reference_nodes} and {minimal.candidate_nodes} nodes"
+    inputs = "real inputs" if minimal.has_real_inputs else "drawn inputs"
+    yield from _wrapped(
+        f"{one_line(str(folder))} has two models ({sizes}) that show place 1 alone on {inputs}. They hold "
+        f"{counted(kept, 'constant')} of your models; its README.md lists them."
+    )
 
 
 def _error(divergence: Divergence) -> str:
