@@ -27,6 +27,7 @@ class DiagnosisRequest:
 
     `rename` maps the reference's names of inputs to those of the samples. Of the samples, the batches with one of these
     `rows` are used, or the first ones if none is given. `most_tensors` limits the search; None does not.
+    `minimal` is the folder for the minimal models of the first place, with drawn inputs unless `has_real_inputs`.
     """
 
     reference: ModelRef
@@ -36,6 +37,8 @@ class DiagnosisRequest:
     rows: tuple[str, ...] = ()
     most_batches: int = 64
     most_tensors: int | None = None
+    minimal: Path | None = None
+    has_real_inputs: bool = False
 
     def job(self, place: Path, what: str, time_limit_s: float) -> ChildJob:
         """Return the job of the diagnosis, whose folder is `place`; `what` is for messages."""

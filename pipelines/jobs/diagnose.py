@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
@@ -13,10 +14,15 @@ from paritygate.errors import UsageError
 from paritygate.importing import load_object, missing_module
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+from paritygate.pipelines.diagnose.minimal import minimal_pair
+from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.divergence.locate import locate_in
+from paritygate.validate.divergence.meter import Meter
 from paritygate.validate.divergence.opening import open_graphs
+from paritygate.validate.divergence.result import Divergence, Minimal
 from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
+from paritygate.validate.divergence.tensor_graph import read_tensor_graph
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 
@@ -32,7 +38,22 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     stages = staged(request.reference, request.candidate)
     if stages is not None:
         return to_data(locate_stage(*stages, feeds))
-    return to_data(locate_in(*open_graphs(request.reference, request.candidate, feeds, request.most_tensors), feeds))
+    found = locate_in(*open_graphs(request.reference, request.candidate, feeds, request.most_tensors), feeds)
+    return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
+
+
+def _minimal(
+    request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
+) -> Minimal | None:
+    """Write the minimal models of the first place; None if no place is named, or a model is no ONNX file."""
+    are_files = request.reference.kind is request.candidate.kind is SourceKind.ONNX
+    if not found.located or request.minimal is None or not are_files:
+        return None
+    graphs = read_tensor_graph(request.candidate.path, Meter()), read_tensor_graph(request.reference.path, Meter())
+    minimal, pair = minimal_pair(graphs, feeds, found.located[0], with_inputs=request.has_real_inputs)
+    if pair is not None:
+        write_minimal(request.minimal, pair, minimal, found.located[0], graphs[0].model)
+    return minimal
 
 
 def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[Stage]] | None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.divergence.values.onnx import OnnxValues
+
+if TYPE_CHECKING:
+    import onnx
 
 Feed = Mapping[str, NDArray[np.generic]]
 Arrays = Sequence[NDArray[np.generic]]
@@ -46,3 +52,8 @@ def read_outputs(graph: TensorGraph, feeds: Iterable[Feed]) -> Iterator[Feed]:
     for feed in feeds:
         graph.meter.take(len(graph.nodes))
         yield dict(zip(graph.outputs, computed(feed), strict=True))
+
+
+def run_model(model: onnx.ModelProto, names: list[str], feed: Feed, path: Path) -> Arrays:
+    """Return these outputs of a model made from the file `path`; raise a `BackendError` if it does not run."""
+    return OnnxValues(model, path).open(names, {})(feed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.matching import Matching
+from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.operators import are_alike
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch, error_between
@@ -30,28 +31,21 @@ _OURS, _THEIRS = 16, 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spans:
-    """Both models, and the partners of the tensors of each in the other, within one tolerance.
+    """Both models, the candidate's sketches and the reference's, and the reference's nodes at which it parts."""
 
-    `partners` and `sketches` are the candidate's first. `behind` are the reference's nodes at which it parts.
-    """
-
-    candidate: TensorGraph
-    reference: TensorGraph
-    partners: tuple[Matching, Matching]
+    sides: Sides
     sketches: tuple[Mapping[str, Sketch], Mapping[str, Sketch]]
     behind: Sequence[onnx.NodeProto]
-    tolerance: float
 
     def pairs(self, region: Region) -> Iterator[tuple[str, str]]:
         """Yield tensors of the candidate and of the reference that may stand for each other, in its order."""
         ours, theirs = self.sketches
         shared = list(dict.fromkeys(other for _, other in region.start))
-        names = {each.name for name in shared for each in self.reference.readers(name)}
+        names = {each.name for name in shared for each in self.sides.reference.readers(name)}
         names |= {each.name for each in self.behind}
-        near = self._after(
-            self.reference, self.partners[1], [node for node in self.reference.nodes if node.name in names], _THEIRS
-        )
-        for name in self._after(self.candidate, self.partners[0], region.candidate[:1], _OURS):
+        behind = [node for node in self.sides.reference.nodes if node.name in names]
+        near = self._after(self.sides.reference, self.sides.their_partners, behind, _THEIRS)
+        for name in self._after(self.sides.candidate, self.sides.partners, region.candidate[:1], _OURS):
             fitting = [other for other in near if other in theirs and theirs[other].key == ours[name].key]
             nearest = sorted(fitting, key=lambda other: error_between(ours[name], theirs[other]))[:1]
             # Where the candidate has a node too many, its output has to be what it reads.
@@ -60,19 +54,21 @@ class Spans:
 
     def region(self, region: Region, name: str, other: str) -> Region:
         """Return the nodes of both models up to these two tensors, and how they differ."""
-        ours = self._until(self.candidate, self.partners[0], name)
-        theirs = self._until(self.reference, self.partners[1], other)
-        start = tuple(
-            (each, partner)
-            for node in ours
-            for each in self.candidate.data_inputs(node)
-            for partner in self.partners[0].matched(each, self.tolerance)
-        )
-        found = weight_that_differs((self.candidate, ours), (self.reference, theirs))
+        ours = self._until(self.sides.candidate, self.sides.partners, name)
+        theirs = self._until(self.sides.reference, self.sides.their_partners, other)
+        sides = self.sides
+        made = {each for node in theirs for each in node.output}
+        read = dict.fromkeys(each for node in theirs for each in sides.reference.data_inputs(node) if each not in made)
+        pairs = [
+            (partner, each) for each in read for partner in sides.their_partners.matched(each, sides.tolerance)[:1]
+        ]
+        start = tuple(dict.fromkeys(pair for node in ours for pair in sides.start_of(node)))
+        place = replace(region, start=start, end=(name, other), edges=pairs)
+        found = weight_that_differs((sides.candidate, ours), (sides.reference, theirs))
         if found is not None:
-            return replace(region, candidate=[found.node], reference=[found.other], start=start, words=found.words)
+            return replace(place, candidate=[found.node], reference=[found.other], words=found.words)
         words, is_clear = _difference(ours, theirs)
-        return replace(region, candidate=ours, reference=theirs, start=start, words=words, is_clear=is_clear)
+        return replace(place, candidate=ours, reference=theirs, words=words, is_clear=is_clear)
 
     def force(self, regions: Sequence[Region], forcing: Forcing, before: float) -> dict[str, Region]:
         """Force the place that explains most of the error alone, else all of them; return those by forced tensor."""
@@ -114,7 +110,7 @@ class Spans:
             waiting.sort(key=lambda node: order[node.name])
             node = waiting.pop(0)
             own = [each for each in node.output if each in matching.sketches]
-            own = [each for each in own if not matching.matched(each, self.tolerance)]
+            own = [each for each in own if not matching.matched(each, self.sides.tolerance)]
             found += [other for each in own for other in graph.layouts_of(each)]
             readers = [reader for each in own for reader in graph.consumers.get(each, ()) if reader.name not in names]
             names.update({reader.name: None for reader in readers})
@@ -131,7 +127,7 @@ class Spans:
             if node is None or node.name in names:
                 continue
             names.add(node.name)
-            before = [each for each in graph.data_inputs(node) if not matching.matched(each, self.tolerance)]
+            before = [each for each in graph.data_inputs(node) if not matching.matched(each, self.sides.tolerance)]
             # The shape of a tensor is often computed otherwise.
             floats = [each for each in before if each in matching.sketches and matching.sketches[each].kind == "f"]
             waiting += floats or before

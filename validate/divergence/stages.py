@@ -88,6 +88,7 @@ def locate_stage(reference: Sequence[Stage], candidate: Sequence[Stage], feeds: 
                 candidate_nodes=(names[at],),
                 reference_nodes=(names[at],),
                 op_types=(STAGE,),
+                reference_op_types=(STAGE,),
                 words=found[at][0],
                 proven=is_right,
                 certainty=PROVEN if is_right else LIKELY,

@@ -329,6 +329,10 @@ _DIVERGENCE = {
     "divergence.operator": "the reference has {other_operator}, the candidate {operator}",
     "divergence.lost": "the reference has {operators} before {operator}, the candidate has nothing here",
     "divergence.added": "the candidate has {operators} before {operator}, the reference has nothing here",
+    "divergence.constant_there": "the constant of {operator} differs: {constant:.6g} in the reference, "
+    "{neutral:.6g} in the candidate, which has no {operator}",
+    "divergence.constant_here": "the constant of {operator} differs: {neutral:.6g} in the reference, "
+    "which has no {operator}, {constant:.6g} in the candidate",
     "divergence.equal_nodes": "both have {operator}, with equal attributes and constants, but its outputs differ",
     "divergence.equal_operators": "{operator} computes other values than the reference's {other_operator}",
     "divergence.added_here": "the candidate has {operators}, the reference has nothing here",
@@ -338,6 +342,10 @@ _DIVERGENCE = {
     "divergence.is_constant": "input {number} ({input}) is constant, and computed in the reference",
     "divergence.is_computed": "input {number} ({input}) is computed, and constant in the reference",
     "divergence.other_input": "input {number} is another tensor ({input})",
+    "minimal.unknown": "not all nodes between the equal tensors and the first different one are known",
+    "minimal.large": "the place has {count} nodes, and a minimal model has at most {most}",
+    "minimal.inputs": "the fault does not show on drawn inputs; add --with-inputs to store the real ones",
+    "minimal.unseen": "the fault does not show in these nodes alone",
     "divergence.rounded_weights": "{count} of {total} weights differ; {most} of them: each {difference}",
     "divergence.changed_weights": "{count} of {total} weights differ a little",
     "stage.other_stages": "the stages are {names}, and those of the reference {expected_names}",

@@ -116,15 +116,18 @@ def test_an_interrupted_diagnosis_leaves_the_verdicts(tmp_path: Path, monkeypatc
     assert limits == [600.0]
 
 
-def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any]]) -> None:
+def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any]], tmp_path: Path) -> None:
     desk, _ = failed
-    found = desk.json("diagnose", "--run", str(desk.run_folder), "--variant", "onnx-fp32", "--quiet")
+    call = ["diagnose", "--run", str(desk.run_folder), "--variant", "onnx-fp32", "--quiet"]
+    found = desk.json(*call, "--export-minimal", str(tmp_path / "small"))
 
     assert found.code == 1
     assert found.data["outcome"] == "located"
     assert found.data["reference"] == str(desk.folder / "model.onnx")
     assert found.data["located"][0]["op_types"] == ["MatMul"]
     assert found.data["located"][0]["proven"]
+    assert found.data["minimal"]["candidate_nodes"] == 1
+    assert onnx.load(tmp_path / "small/candidate.onnx").graph.node[0].op_type == "MatMul"
 
 
 @pytest.mark.parametrize(
