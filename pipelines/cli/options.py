@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -264,6 +265,26 @@ def samples_given(
         cast=dtypes(pairs("--cast", cast, example="x=float32")),
         pad=numbers("--pad", pad, example="input_ids=0"),
     )
+
+
+def two_file_options(command: _Command) -> Callable[..., Any]:
+    """Give a command on two files the options of its samples, limits and output.
+
+    The command gets `read`, which returns the samples of a text such as that of --samples.
+    """
+
+    @functools.wraps(command)
+    def with_reader(*, batch_size: int, columns: str, cast: str, pad: str, **others: object) -> object:
+        read = functools.partial(samples_given, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
+        return command(read=read, **others)
+
+    changed: Callable[..., Any] = with_reader
+    reading = (batch_size_option, columns_option, cast_option, pad_option)
+    for option in reversed(
+        (*reading, time_limit_option, memory_limit_option, quiet_option, verbose_option, json_option)
+    ):
+        changed = option(changed)
+    return changed
 
 
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
+from paritygate.importing import load_object, missing_module
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+from paritygate.pipelines.diagnose.minimal import minimal_pair
+from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
-from paritygate.validate.divergence.locate import locate
+from paritygate.validate.divergence.locate import locate_in
+from paritygate.validate.divergence.meter import Meter
+from paritygate.validate.divergence.opening import open_graphs
+from paritygate.validate.divergence.result import Divergence, Minimal
+from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
+from paritygate.validate.divergence.tensor_graph import read_tensor_graph
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 
@@ -24,7 +35,57 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Locate where the candidate parts from the reference, and return it as JSON data."""
     request = from_data(DiagnosisRequest, args)
     feeds = feeds_of(request, report)
-    return to_data(locate(request.reference, request.candidate, feeds, most_tensors=request.most_tensors))
+    stages = staged(request.reference, request.candidate)
+    if stages is not None:
+        return to_data(locate_stage(*stages, feeds))
+    found = locate_in(*open_graphs(request.reference, request.candidate, feeds, request.most_tensors), feeds)
+    return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
+
+
+def _minimal(
+    request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
+) -> Minimal | None:
+    """Write the minimal models of the first place; None if no place is named, or a model is no ONNX file."""
+    are_files = request.reference.kind is request.candidate.kind is SourceKind.ONNX
+    if not found.located or request.minimal is None or not are_files:
+        return None
+    graphs = read_tensor_graph(request.candidate.path, Meter()), read_tensor_graph(request.reference.path, Meter())
+    minimal, pair = minimal_pair(graphs, feeds, found.located[0], with_inputs=request.has_real_inputs)
+    if pair is not None:
+        write_minimal(request.minimal, pair, minimal, found.located[0], graphs[0].model)
+    return minimal
+
+
+def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[Stage]] | None:
+    """Return the stages of two functions; None if the reference is no list of stages.
+
+    Raises:
+        UsageError: The candidate has no stages, and the reference has.
+    """
+    theirs = _stages(reference)
+    if theirs is None:
+        return None
+    ours = _stages(candidate)
+    if ours is None:
+        msg = f"{reference.text} is a list of stages, and {candidate.text} is none"
+        raise UsageError(msg, hint="give a function that returns a list of (name, callable)")
+    return theirs, ours
+
+
+def _stages(model: ModelRef) -> list[Stage] | None:
+    if model.kind is not SourceKind.CALLABLE:
+        return None
+    target = load_object(model.text, model.folder)
+    if not inspect.isfunction(target):
+        # A class is a model, which is opened later.
+        return stages_of(target)
+    parameters = inspect.signature(target).parameters.values()
+    if any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters):
+        return None
+    try:
+        return stages_of(target())
+    except ModuleNotFoundError as err:
+        raise missing_module(model.text, err) from err
 
 
 def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, NDArray[np.generic]]]:

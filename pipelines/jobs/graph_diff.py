@@ -16,4 +16,4 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Match the nodes of both models, and return them as JSON data."""
     request = from_data(DiagnosisRequest, args["request"])
     feeds = feeds_of(request, report)
-    return to_data(graph_diff(request.reference, request.candidate, feeds, args["tolerance"]))
+    return to_data(graph_diff(request.reference.path, request.candidate.path, feeds, args["tolerance"]))

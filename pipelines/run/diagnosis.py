@@ -10,13 +10,16 @@ from paritygate.codec import from_data
 from paritygate.errors import InputFileError, ParitygateError, StorageError
 from paritygate.files import make_marked_folder
 from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.comparisons import built_from
+from paritygate.pipelines.run.evidence import EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import first_line_of
+from paritygate.validate.divergence.opening import KINDS
 from paritygate.validate.divergence.result import LOCATED, POSSIBLE, Divergence
 from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, Cause
 from paritygate.validate.words.sentence import joined, say
@@ -44,18 +47,22 @@ class DiagnosedVariant:
     built_from: str = ""
 
 
-def variant_to_diagnose(run: RunFolder, name: str, result: ComparisonResult | None) -> DiagnosedVariant:
+def variant_to_diagnose(
+    run: RunFolder, name: str, result: ComparisonResult | None, *, is_export_right: bool
+) -> DiagnosedVariant:
     """Return the request to diagnose a variant; `result` is its comparison, whose worst rows are used.
 
+    The reference is an ONNX source, else the FP32 export if it passed (`is_export_right`), else the source.
+
     Raises:
-        InputFileError: There is no such variant, or no pair of ONNX files for it.
+        InputFileError: There is no such variant, or no pair of models for it that can be matched.
         ArtifactIntegrityError: The file that an engine was built from is missing or was changed.
     """
     artifact = run.artifact(name)
     candidate = artifact if artifact.variant.format == _ONNX else _onnx_base(run, artifact)
     source = run.resolved.source
-    is_source = source.kind is SourceKind.ONNX
-    reference = source.path if is_source else _export(run, candidate).path
+    export = None if source.kind is SourceKind.ONNX else _export(run, candidate, is_right=is_export_right)
+    reference = source if export is None else artifact_model(export)
     samples = run.resolved.samples(run.samples_path)
     failed = [path for path in sorted(run.failed_batches(name).glob("*.npz")) if not path.name.endswith(_TAKEN_APART)][
         :_MOST_BATCHES
@@ -65,13 +72,14 @@ def variant_to_diagnose(run: RunFolder, name: str, result: ComparisonResult | No
     return DiagnosedVariant(
         request=DiagnosisRequest(
             reference=reference,
-            candidate=candidate.path,
+            candidate=artifact_model(candidate),
             samples=(*(replace(samples, text=str(path), path=None, random=None) for path in failed), samples),
-            rename=source.rename if is_source else {},
+            # A runner of another framework takes the names served.
+            rename=source.rename if source.kind is SourceKind.ONNX else {},
             rows=tuple(rows),
             most_batches=_MOST_BATCHES,
         ),
-        compared_with="" if is_source else FP32_EXPORT,
+        compared_with="" if export is None else FP32_EXPORT,
         built_from="" if candidate is artifact else str(candidate.variant),
     )
 
@@ -84,35 +92,41 @@ def _onnx_base(run: RunFolder, artifact: Artifact) -> Artifact:
     raise InputFileError(msg, hint=f"add {FP32_EXPORT} to targets, run the spec again, and diagnose that variant")
 
 
-def _export(run: RunFolder, candidate: Artifact) -> Artifact:
-    """Return the FP32 export, which is used in place of a source that is no ONNX file."""
-    kind = run.resolved.source.kind.value
-    if str(candidate.variant) == FP32_EXPORT:
-        msg = f"{FP32_EXPORT} cannot be diagnosed (the source is {kind}, expected an ONNX file to match it with)"
+def _export(run: RunFolder, candidate: Artifact, *, is_right: bool) -> Artifact | None:
+    """Return the FP32 export as the reference; None for the source itself."""
+    source = run.resolved.source
+    folders = [run.variant_folder(FP32_EXPORT), run.base_folder(FP32_EXPORT)]
+    found = next((folder for folder in folders if (folder / ARTIFACT_FILE).is_file()), None)
+    is_export = str(candidate.variant) == FP32_EXPORT
+    if source.kind in KINDS and (is_export or found is None or not is_right):
+        return None
+    kind = source.kind.value
+    if is_export:
+        msg = f"{FP32_EXPORT} cannot be diagnosed (the source is {kind}, expected a model of ONNX or PyTorch)"
         hint = "export the source once more with another exporter, and match the two files"
         words = ["convert-and-validate", "diagnose", "OTHER.onnx", str(candidate.path), "--samples", "FILE"]
         raise InputFileError(msg, hint=hint, command=shlex.join(words))
-    for folder in (run.variant_folder(FP32_EXPORT), run.base_folder(FP32_EXPORT)):
-        if (folder / ARTIFACT_FILE).is_file():
-            return Artifact.load(folder)
-    msg = f"{candidate.variant} cannot be diagnosed (the source is {kind}, and the run has no {FP32_EXPORT})"
-    raise InputFileError(msg, hint=f"add {FP32_EXPORT} to targets, and run the spec again")
+    if found is None:
+        msg = f"{candidate.variant} cannot be diagnosed (the source is {kind}, and the run has no {FP32_EXPORT})"
+        raise InputFileError(msg, hint=f"add {FP32_EXPORT} to targets, and run the spec again")
+    return Artifact.load(found)
 
 
 def cause_of_failure(
-    run: RunFolder, name: str, result: ComparisonResult, *, time_limit_s: float, progress: Progress
+    run: RunFolder, entry: EvidenceEntry, *, is_export_right: bool, time_limit_s: float, progress: Progress
 ) -> Cause | None:
     """Return the operators at which a failed ONNX variant parts from the source or the FP32 export.
 
-    None without an ONNX file to compare it with, and where no operator can be named. Only the disk stops a run.
+    None without a model to compare it with, and where no operator can be named. Only the disk stops a run.
 
     Raises:
         StorageError: The disk is full.
     """
-    if not result.is_measured or not name.startswith(f"{_ONNX}-"):
+    name, result = entry.variant, entry.result
+    if result is None or not result.is_measured or not name.startswith(f"{_ONNX}-"):
         return None
     try:
-        found = variant_to_diagnose(run, name, result)
+        found = variant_to_diagnose(run, name, result, is_export_right=is_export_right)
     except StorageError:
         raise
     except ParitygateError:

@@ -12,7 +12,6 @@ from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
-from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import compare, comparison_not_run, failed_comparison
 from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -204,14 +203,13 @@ class _Validator:
         if result is None or result.verdict != Verdict.FAIL:
             return entry
         export = entries.get(FP32_EXPORT)
-        if run.resolved.source.kind is not SourceKind.ONNX and (export is None or export.verdict != Verdict.PASS):
-            # An export that was not compared, or fails, is no reference.
-            return entry
+        # An export that was not compared, or fails, is no reference.
+        is_right = export is not None and export.verdict == Verdict.PASS
 
         def report(stage: str, done: int, total: int) -> None:
             self._progress(f"{name}: {stage}", done, total)
 
-        cause = cause_of_failure(run, name, result, time_limit_s=self._time_limit_s, progress=report)
+        cause = cause_of_failure(run, entry, is_export_right=is_right, time_limit_s=self._time_limit_s, progress=report)
         if cause is None:
             return entry
         return replace(entry, result=replace(result, causes=[*result.causes, cause]))

@@ -9,6 +9,7 @@ import numpy as np
 from paritygate.errors import BackendError
 from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
 from paritygate.validate.divergence.meter import BudgetSpentError
+from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch
 from paritygate.validate.divergence.tensor_graph import TensorGraph
@@ -43,11 +44,11 @@ class Forcing:
         self._theirs: dict[str, Arrays] = {}
         self.forced: dict[str, str] = {}
 
-    def best_of(self, region: Region) -> tuple[str | None, float]:
+    def best_of(self, region: Region, sides: Sides) -> tuple[str | None, float]:
         """Return the reference's tensor that best replaces the region's output, and the error that it leaves."""
         best: tuple[str | None, float] = (None, float("inf"))
         name = self.output_of(region)
-        for other in [] if name is None else self._stand_ins(name, region)[:_MOST_TRIED]:
+        for other in [] if name is None else self._stand_ins(name, region, sides)[:_MOST_TRIED]:
             error = self.error_with({**self.forced, str(name): other})
             # Where another fault follows, errors say little: only one far smaller outweighs the likelier tensor.
             if error < (best[1] if best[0] is None else _FAR_BETTER * best[1]):
@@ -69,6 +70,15 @@ class Forcing:
             # A tensor of another shape or dtype does not fit here; nor does a sequence or a map.
             return float("inf")
 
+    def prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Read all tensors of the pairs in one run of each model; they are kept."""
+        try:
+            _read_missing(self._own, [name for name, _ in pairs], self._candidate, self._feeds)
+            _read_missing(self._theirs, [other for _, other in pairs], self._reference, self._reference_feeds)
+        except BudgetSpentError:
+            # The first run with one of them ends the search.
+            return
+
     def values_of(self, pairs: Mapping[str, str]) -> dict[str, Arrays]:
         """Return the reference's values in the shape and dtype of the candidate's tensors.
 
@@ -87,16 +97,26 @@ class Forcing:
                 for name, other in pairs.items()
             }
 
-    def _stand_ins(self, name: str, region: Region) -> list[str]:
+    def _stand_ins(self, name: str, region: Region, sides: Sides) -> list[str]:
         """Return the reference's tensors near the region that have the size of the candidate's, likeliest first."""
         ours = self._sketches[name]
         op_type = self._candidate.producers[name].op_type
         own = [other for node in region.reference for other in node.output]
-        near = dict.fromkeys([*own, *self._after([other for _, other in region.start])])
+        near = dict.fromkeys([*own, *self._read_with(name, sides), *self._after([other for _, other in region.start])])
         fitting = [other for other in near if other in self._wanted and self._wanted[other].key == ours.key]
         return sorted(
             fitting, key=lambda other: (self._reference.operator(other) != op_type, bool(own) and other not in own)
         )
+
+    def _read_with(self, name: str, sides: Sides) -> list[str]:
+        """Return what the reference's nodes read that read the partner of what the tensor's readers read beside it."""
+        names = []
+        for reader in self._candidate.consumers.get(name, ()):
+            for other in (each for each in self._candidate.data_inputs(reader) if each != name):
+                partners = sides.partners.matched(other, sides.tolerance)
+                nodes = [node for partner in partners for node in self._reference.consumers.get(partner, ())]
+                names += [each for node in nodes if node.op_type == reader.op_type for each in node.input]
+        return names
 
     def _after(self, tensors: Sequence[str]) -> list[str]:
         """Return the reference's tensors that are computed from these in a few steps, nearest first, then these."""

@@ -13,7 +13,8 @@ from paritygate.validate.divergence.inner_values import Feed
 from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
 from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.region import Sides, region_at
+from paritygate.validate.divergence.node_differences import Sides
+from paritygate.validate.divergence.region import region_at
 from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
 from paritygate.validate.words.sentence import Words, render
 
@@ -147,7 +148,9 @@ def _first(
     ]
     if not edges[1]:
         return None
-    sides = Sides(candidate=second, reference=first, partners=matchings[1], tolerance=tolerance)
+    sides = Sides(
+        candidate=second, reference=first, partners=matchings[1], their_partners=matchings[0], tolerance=tolerance
+    )
     region = region_at(edges[1][0], sides, Frontier(nodes=edges[0], visited=frozenset()))
     return FirstDivergence(
         a=tuple(_node(node) for node in region.reference),

@@ -14,7 +14,9 @@ from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
 from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
 from paritygate.validate.divergence.meter import BudgetSpentError, Meter
-from paritygate.validate.divergence.region import Region, Sides, region_at
+from paritygate.validate.divergence.node_differences import Sides
+from paritygate.validate.divergence.proof import Proof
+from paritygate.validate.divergence.region import Region, merged, region_at, whole_region
 from paritygate.validate.divergence.result import (
     CANNOT_TELL,
     CONTRACT,
@@ -26,10 +28,12 @@ from paritygate.validate.divergence.result import (
     Divergence,
     Located,
     Step,
+    TensorPair,
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph, reads_of
+from paritygate.validate.divergence.span import Spans
+from paritygate.validate.divergence.tensor_graph import FRAMEWORKS, TensorGraph, read_tensor_graph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -52,8 +56,8 @@ _BATCHES = 3
 _MOST_REGIONS, _FEW = 8, 3
 # After forcing what parts first, what parts next is looked for: so often.
 _ROUNDS = 6
-# What forcing leaves of the difference at most, as a proof, and where no other place is looked for.
-_LEFT, _DONE = 0.1, 0.01
+# A proof leaves no more of the difference than this share, nor more than the candidate's rounding.
+_LEFT = 0.1
 _NOTHING: Mapping[str, Arrays] = {}
 
 
@@ -72,7 +76,12 @@ def locate(reference: Path, candidate: Path, feeds: Sequence[Feed], *, most_tens
         BackendError: ONNX Runtime cannot run one of the models.
     """
     meter = Meter(most_tensors)
-    ours, theirs = read_tensor_graph(candidate, meter), read_tensor_graph(reference, meter)
+    return locate_in(read_tensor_graph(reference, meter), read_tensor_graph(candidate, meter), feeds)
+
+
+def locate_in(theirs: TensorGraph, ours: TensorGraph, feeds: Sequence[Feed]) -> Divergence:
+    """Return the operators at which `ours` parts from the reference `theirs`, which have one meter; see `locate`."""
+    meter = ours.meter
     inputs = pairs_of(ours.inputs, theirs.inputs)
     outputs = pairs_of(ours.outputs, theirs.outputs)
     if inputs is None or outputs is None:
@@ -108,11 +117,22 @@ class _Search:
         self._sketches = self._sketched({})
         self._partners, self._their_partners = self._matched(self._sketches)
         self._errors = self._errors_of(self._sketches)
+        self._lowered = self._lowered_to()
         self._forcing = Forcing(ours, theirs, (self._sketches, self._wanted), (self._feeds, feeds), self._error_with)
 
     @property
     def _error(self) -> float:
         return max(self._errors.values(), default=0.0)
+
+    @property
+    def _limit(self) -> float:
+        """The error that forcing leaves at most, as a proof."""
+        return min(_TIGHTEST.get(self._lowered, _AGREE), _LEFT * self._error)
+
+    @property
+    def _inner_limit(self) -> float:
+        """The error up to which rounding parts inner tensors."""
+        return _TIGHTEST.get(self._lowered, _ROUNDING)
 
     def result(self) -> Divergence:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
@@ -135,14 +155,14 @@ class _Search:
                 if any(place.proven for place in tried[-1].located) or self._ours.meter.is_spent:
                     break
         if not tried:
-            return replace(self._divergence((), _TIGHTEST[self._lowered()]), words=say("divergence.rounding"))
+            return replace(self._divergence((), _TIGHTEST[self._lowered]), words=say("divergence.rounding"))
         return min(tried, key=lambda each: (not any(place.proven for place in each.located), _places_of(each)))
 
     def _tolerances(self) -> Sequence[float]:
-        lowered = self._lowered()
+        lowered = self._lowered
         return (*(each for each in _TOLERANCES if each >= _TIGHTEST[lowered]), 1e-1) if lowered else _TOLERANCES
 
-    def _lowered(self) -> str:
+    def _lowered_to(self) -> str:
         """Return the precision to which the candidate rounds and the reference does not; empty for none."""
         ours, theirs = (
             {*(sketch.dtype for sketch in sketches.values()), *("int8" for node in graph.nodes if _is_quantizing(node))}
@@ -165,17 +185,17 @@ class _Search:
                 return []
             others = [self._theirs.producers[other] for other in equal if other in self._theirs.producers]
             words = say("divergence.exchanged", output=name, other=equal[0])
-            places.append(_located(Region(candidate=[node], reference=others[:1], start=(), words=words), PROVEN))
+            places.append(_located(Region(candidate=[node], reference=others[:1], words=words), PROVEN))
         return places
 
     def _spread_over_weights(self) -> list[Located]:
         """Return the nodes that read weights which were rounded, if that explains the difference."""
         words, pairs = changed_weights(self._ours, self._theirs)
-        if not pairs or self._forcing.error_with(pairs) > _LEFT * self._error:
+        if not pairs or self._forcing.error_with(pairs) > self._limit:
             return []
         nodes = [node for node in self._ours.nodes if set(pairs).intersection(node.input)]
         others = [node for node in self._theirs.nodes if set(pairs.values()).intersection(node.input)]
-        return [_located(Region(candidate=nodes, reference=others, start=(), words=words), PROVEN)]
+        return [_located(Region(candidate=nodes, reference=others, words=words), PROVEN)]
 
     def _places(self, tolerance: float) -> list[Located]:
         """Return where the models part at this tolerance: places are forced until the outputs agree."""
@@ -185,98 +205,77 @@ class _Search:
         regions: list[Region] = []
         chosen: dict[str, Region] = {}
         for _ in range(_ROUNDS):
-            parted = self._parted(partners, errors, tolerance)
+            sides = Sides(
+                candidate=self._ours,
+                reference=self._theirs,
+                partners=partners[0],
+                their_partners=partners[1],
+                tolerance=tolerance,
+            )
+            parted = self._parted(sides, errors)
             regions += parted
-            added = self._forced_by(parted, left)
+            added = (
+                self._spans(sides, errors).force(parted, forcing, left)
+                if self._is_foreign
+                else self._forced_by(parted, sides, left)
+            )
             chosen.update(added)
             if not added:
                 break
             left = forcing.error_with(forcing.forced)
-            if left <= max(_AGREE, _DONE * self._error):
+            if left <= self._limit:
                 break
             try:
                 sketches = self._sketched(forcing.values_of(forcing.forced))
             except BudgetSpentError:
                 break
             partners, errors = self._matched(sketches), self._errors_of(sketches)
-        if left <= _LEFT * self._error:
-            needed = self._needed(left, chosen, tolerance)
-            return [_located(chosen[name], self._certainty(name, chosen[name])) for name in needed]
+        if left <= self._limit:
+            limits = self._limit, self._inner_limit
+            proof = Proof(self._ours, self._feeds, forcing, (self._sketches, self._wanted), limits)
+            needed = proof.needed(forcing.forced, chosen)
+            certainty = PROVEN if proof.holds(needed, chosen) else _certainty(len(needed))
+            return [_located(region, certainty) for region in merged([chosen[name] for name in needed])]
         # A place where the files show a difference is likelier than one where only values differ.
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
-        return [_located(region, LIKELY if len(first) <= _FEW else POSSIBLE) for region in first]
+        return [_located(region, _certainty(len(first))) for region in first]
 
-    def _parted(
-        self, partners: tuple[Matching, Matching], errors: Mapping[str, float], tolerance: float
-    ) -> list[Region]:
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether the models are of two frameworks, whose operators differ."""
+        return self._ours.framework != self._theirs.framework
+
+    def _spans(self, sides: Sides, errors: Mapping[str, float]) -> Spans:
+        wrong = [self._outputs[name] for name, error in errors.items() if error > sides.tolerance]
+        behind = frontier_of(self._theirs, sides.their_partners, wrong, sides.tolerance).nodes
+        return Spans(sides=sides, sketches=(self._sketches, self._wanted), behind=behind)
+
+    def _parted(self, sides: Sides, errors: Mapping[str, float]) -> list[Region]:
         """Return the first regions of a frontier, for outputs with these errors."""
-        wrong = [name for name, error in errors.items() if error > tolerance]
-        sides = Sides(candidate=self._ours, reference=self._theirs, partners=partners[0], tolerance=tolerance)
-        behind = frontier_of(self._theirs, partners[1], [self._outputs[name] for name in wrong], tolerance)
-        nodes = frontier_of(self._ours, partners[0], wrong, tolerance).nodes[:_MOST_REGIONS]
+        wrong = [name for name, error in errors.items() if error > sides.tolerance]
+        others = [self._outputs[name] for name in wrong]
+        behind = frontier_of(self._theirs, sides.their_partners, others, sides.tolerance)
+        nodes = frontier_of(self._ours, sides.partners, wrong, sides.tolerance).nodes[:_MOST_REGIONS]
         return [region_at(node, sides, behind) for node in nodes]
 
-    def _forced_by(self, regions: Sequence[Region], before: float) -> dict[str, Region]:
+    def _forced_by(self, regions: Sequence[Region], sides: Sides, before: float) -> dict[str, Region]:
         """Force the region that explains most of the error alone, else all of them; return those by forced tensor."""
         forcing = self._forcing
         added: dict[str, Region] = {}
         pairs: dict[str, str] = {}
         for region in regions:
-            other, left = forcing.best_of(region)
+            other, left = forcing.best_of(region, sides)
             name = forcing.output_of(region)
             if other is None or name is None or name in forcing.forced:
                 continue
+            whole = whole_region(region, name, other, sides)
             if left <= _LEFT * before:
                 forcing.forced[name] = other
-                return {name: region}
-            pairs[name], added[name] = other, region
+                return {name: whole}
+            pairs[name], added[name] = other, whole
         forcing.forced.update(pairs)
         return added
-
-    def _needed(self, left: float, chosen: Mapping[str, Region], tolerance: float) -> list[str]:
-        """Return the forced tensors without those that need not be forced for so little error.
-
-        Forcing a place hides what is wrong before it, so what the other places read must match as well.
-        """
-        needed = dict(self._forcing.forced)
-        for name in list(needed):
-            others = {each: other for each, other in needed.items() if each != name}
-            if not others or self._forcing.error_with(others) > max(_AGREE, 2 * left):
-                continue
-            if self._start_matches([chosen[each] for each in others], others, max(tolerance, _ROUNDING)):
-                needed = others
-        return list(needed)
-
-    def _certainty(self, name: str, place: Region) -> str:
-        """Return how certain a place is: forcing an output always corrects it, so what it reads must be right."""
-        if name not in self._outputs:
-            return PROVEN
-        node = place.candidate[0]
-        one = place.reference[0] if len(place.reference) == 1 else node
-        wanted = reads_of(one) if one is not node and one.op_type == node.op_type else None
-        start = [pair for pair in place.start if wanted is None or pair[1] in wanted]
-        has_partner = bool(place.reference) or place.is_clear
-        if not has_partner or {pair[0] for pair in start} != set(self._ours.data_inputs(node)):
-            return LIKELY
-        before = {each: other for each, other in self._forcing.forced.items() if each != name}
-        near = max(_ROUNDING, _LEFT * self._error if math.isfinite(self._error) else 0.0)
-        return PROVEN if self._start_matches([replace(place, start=start)], before, near) else LIKELY
-
-    def _start_matches(self, places: Sequence[Region], pairs: Mapping[str, str], tolerance: float) -> bool:
-        """Return whether all that the places read is near the reference's tensors, with these ones forced."""
-        partners: dict[str, list[str]] = {}
-        for name, other in (pair for place in places for pair in place.start if pair[0] in self._ours.producers):
-            partners.setdefault(name, []).append(other)
-        try:
-            read = read_inner(self._ours, list(partners), self._feeds, self._forcing.values_of(pairs))
-            sketches = {name: sketch_of(arrays) for name, arrays in read}
-        except BudgetSpentError:
-            return False
-        return all(
-            any(error_between(sketches[name], self._wanted[other]) <= tolerance for other in others)
-            for name, others in partners.items()
-        )
 
     def _sketched(self, values: Mapping[str, Arrays]) -> dict[str, Sketch]:
         return {**sketches_of(self._ours, self._feeds, values), **_outputs_of(self._ours, self._feeds, values)}
@@ -331,6 +330,11 @@ class _Search:
         )
 
 
+def _certainty(places: int) -> str:
+    """Return how certain places are that are not proven."""
+    return LIKELY if places <= _FEW else POSSIBLE
+
+
 def _is_quantizing(node: onnx.NodeProto) -> bool:
     return node.op_type in {"QuantizeLinear", "DynamicQuantizeLinear"}
 
@@ -348,10 +352,20 @@ def _located(region: Region, certainty: str) -> Located:
         candidate_nodes=tuple(node.name for node in region.candidate),
         reference_nodes=tuple(node.name for node in region.reference),
         op_types=tuple(node.op_type for node in region.candidate),
+        reference_op_types=tuple(node.op_type for node in region.reference),
+        reference_code=tuple(node.doc_string if node.domain in FRAMEWORKS else "" for node in region.reference),
         words=region.words,
         proven=certainty == PROVEN,
         certainty=certainty,
+        reads=tuple(TensorPair(candidate=name, reference=other) for name, other in _reads(region)),
+        makes=None if region.end is None else TensorPair(candidate=region.end[0], reference=region.end[1]),
     )
+
+
+def _reads(region: Region) -> list[tuple[str, str]]:
+    """Return the equal tensors that the nodes of either side read, each once; none if not all nodes are known."""
+    pairs = dict.fromkeys((*region.inputs.items(), *(region.edges or ())))
+    return list(pairs) if region.end is not None else []
 
 
 def _growth(graph: TensorGraph, partners: Matching) -> Iterator[Step]:

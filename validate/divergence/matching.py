@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.same_values import MOVING, passed_on
 from paritygate.validate.divergence.sketch import Sketch, sketch_of
 from paritygate.validate.divergence.tensor_graph import TensorGraph
 
@@ -48,7 +49,8 @@ def sketches_of(graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, 
         BackendError: ONNX Runtime cannot run the model.
     """
     inputs = {name: sketch_of([feed[name] for feed in feeds]) for name in graph.inputs if name in feeds[0]}
-    return {**inputs, **{name: sketch_of(arrays) for name, arrays in read_inner(graph, graph.inner(), feeds, values)}}
+    names = [*graph.inner(), *graph.layouts]
+    return {**inputs, **{name: sketch_of(arrays) for name, arrays in read_inner(graph, names, feeds, values)}}
 
 
 def match(
@@ -59,7 +61,7 @@ def match(
     """Return the partners of each tensor of the first graph in the second.
 
     `known` pairs are partners whatever their values. A tensor whose values are all equal has many partners, so of these
-    only those count that are computed by the same operator, or read by the same ones.
+    only those count that are computed by the same operator, or read by the same ones. What moves it has its partners.
     """
     ours, theirs = sketches
     groups: dict[object, list[str]] = defaultdict(list)
@@ -72,6 +74,14 @@ def match(
     }
     for name in (name for name, sketch in ours.items() if sketch.is_flat):
         partners[name] = [each for each in partners[name] if _have_one_role(graphs, name, each.name)]
+    for name, base in graphs[0].layouts.items():
+        # The tensor itself has the partners of its layouts.
+        both = [*partners.get(base, ()), *partners.pop(name, ())]
+        partners[base] = sorted(both, key=lambda partner: partner.error)
+    for node in graphs[0].nodes:
+        before = passed_on(node, graphs[0], ours)
+        if before is not None and node.op_type in MOVING and ours[before].is_flat:
+            partners[node.output[0]] = partners[node.output[0]] or partners[before]
     partners.update({name: (Partner(name=other, error=0.0),) for name, other in known})
     return Matching(partners=partners, sketches=ours)
 

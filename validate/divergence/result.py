@@ -11,12 +11,25 @@ PROVEN, LIKELY, POSSIBLE = "proven", "likely", "possible"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TensorPair:
+    """A tensor of the candidate, and the one of the reference in its place."""
+
+    candidate: str
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
     """Hold a place at which the candidate parts from the reference.
 
     Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
-    the reference has nothing there. `proven` means that the reference's values in this place correct the candidate's
-    outputs. `certainty` is `proven`, `likely` (few places) or `possible`. `what` is the text of `words`.
+    the reference has nothing there, and `reference_code` has the line that calls each, empty without code. `proven`
+    means that the place is wrong by itself, and that the outputs agree within rounding once the reference's values are
+    put in all proven places, and nowhere else. `certainty` is `proven`, `likely` (few places) or `possible`. `what` is
+    the text of `words`.
+
+    The place is between `reads`, the equal tensors that its nodes read, and `makes`, the tensor in which the models
+    part. `makes` is None, and `reads` is empty, where not all nodes between them are known.
     """
 
     candidate_nodes: tuple[str, ...]
@@ -25,6 +38,10 @@ class Located:
     words: Words
     proven: bool
     certainty: str
+    reference_op_types: tuple[str, ...] = ()
+    reads: tuple[TensorPair, ...] = ()
+    makes: TensorPair | None = None
+    reference_code: tuple[str, ...] = ()
     what: str = ""
 
     def __post_init__(self) -> None:
@@ -45,6 +62,35 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptConstant:
+    """A constant of the minimal models; `is_drawn` means that none of its values comes from the models."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_drawn: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Minimal:
+    """Describe the minimal models of the first place; `detail`, the text of `words`, explains why there are none.
+
+    `error` is the largest relative error between their outputs, None if it is not finite.
+    """
+
+    words: Words = ()
+    candidate_nodes: int = 0
+    reference_nodes: int = 0
+    error: float | None = None
+    has_real_inputs: bool = False
+    constants: tuple[KeptConstant, ...] = ()
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", render(self.words))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
     """Describe where two models part.
 
@@ -54,6 +100,7 @@ class Divergence:
     candidate's `tensors` inner tensors have a partner within it. `not_located` are outputs that differ and come from
     none of the places, or whose values cannot be compared. `growth` is of the inner tensors, in order of computation.
     `computed` counts the tensors of all runs; `is_partial` means that the search ended because they were too many.
+    `minimal` describes the minimal models, if they were wanted.
     """
 
     outcome: str
@@ -67,6 +114,7 @@ class Divergence:
     growth: tuple[Step, ...] = ()
     computed: int = 0
     is_partial: bool = False
+    minimal: Minimal | None = None
     detail: str = ""
 
     def __post_init__(self) -> None:

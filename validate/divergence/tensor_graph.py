@@ -1,12 +1,13 @@
-"""An ONNX graph as nodes over tensors: which node makes a tensor, which ones read it, and what is constant."""
+"""A graph as nodes over tensors: which node makes a tensor, which ones read it, and what is constant."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.functions import inline_functions
@@ -14,7 +15,36 @@ from paritygate.models.onnx.graph import name_nodes, names_in, subgraphs_of
 from paritygate.validate.divergence.meter import Meter
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+    from numpy.typing import NDArray
+
+    from paritygate.validate.divergence.inner_values import Arrays, Feed
+
+
+# The domains of nodes that are operators of another framework.
+TORCH, TENSORFLOW = "torch", "tensorflow"
+FRAMEWORKS = frozenset({TORCH, TENSORFLOW})
+
+
+class InnerValues(Protocol):
+    """A model that gives the values of its inner tensors, with others in the place of some of them."""
+
+    def open(self, names: Sequence[str], values: Mapping[str, Arrays]) -> Callable[[Feed], list[NDArray[np.generic]]]:
+        """Return what computes these tensors for a feed, which also has the new values by the names of `values`.
+
+        Raises:
+            BackendError: The model cannot run, or not with these values.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weight:
+    """A constant that a model stores; `load` reads it."""
+
+    shape: tuple[int, ...]
+    is_float: bool
+    load: Callable[[], NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,12 +52,17 @@ class TensorGraph:
     """Hold the main graph of a model, its local functions inlined and each node named.
 
     `path` is the file, beside which its external data is. `nodes` are in the order in which they run. A node with
-    subgraphs is one node, which also reads their captured tensors. `producers` has no inputs and initializers.
-    `constants` are the names of initializers, and of everything computed from them alone. `meter` counts its runs.
+    subgraphs is one node, which also reads their captured tensors. A node of another framework has that one's operator
+    and domain, and the line of the code as its documentation. `producers` has no inputs and initializers. `constants`
+    are the names of initializers, and of everything computed from them alone. `weights` are the stored ones. `values`
+    runs the model, and `meter` counts its runs. `layouts` has tensors with their axes in another order, and the name of
+    the tensor itself.
     """
 
     path: Path
     model: onnx.ModelProto
+    values: InnerValues
+    weights: Mapping[str, Weight]
     nodes: Sequence[onnx.NodeProto]
     producers: Mapping[str, onnx.NodeProto]
     consumers: Mapping[str, Sequence[onnx.NodeProto]]
@@ -35,6 +70,13 @@ class TensorGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     meter: Meter
+    layouts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def framework(self) -> str:
+        """The framework whose operators the nodes are; empty for ONNX."""
+        domain = self.nodes[0].domain if self.nodes else ""
+        return domain if domain in FRAMEWORKS else ""
 
     def operator(self, name: str) -> str:
         """Return the operator that computes the tensor; empty for an input or an initializer."""
@@ -43,6 +85,14 @@ class TensorGraph:
     def data_inputs(self, node: onnx.NodeProto) -> list[str]:
         """Return the tensors that the node reads and that depend on the model's inputs."""
         return [name for name in reads_of(node) if name not in self.constants]
+
+    def readers(self, name: str) -> Sequence[onnx.NodeProto]:
+        """Return the nodes that read a tensor, or the tensor of which it is a layout."""
+        return self.consumers.get(self.layouts.get(name, name), ())
+
+    def layouts_of(self, name: str) -> list[str]:
+        """Return the tensor, and itself with its axes in another order."""
+        return [name, *(other for other, base in self.layouts.items() if base == name)]
 
     def inner(self) -> list[str]:
         """Return the tensors that depend on the model's inputs, in the order in which they are computed."""
@@ -68,26 +118,54 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
     Raises:
         InputFileError: The file is no ONNX model, or its external data is missing.
     """
+    from paritygate.validate.divergence.values.onnx import OnnxValues
+
     model = read_onnx(path)
     inline_functions(model)
     name_nodes(model.graph)
     graph = model.graph
-    initializers = {tensor.name for tensor in graph.initializer}
-    initializers.update(sparse.values.name for sparse in graph.sparse_initializer)
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    constants = [node for node in graph.node if node.op_type == "Constant"]
+    made = {node.output[0]: item.t for node in constants for item in node.attribute if item.name == "value"}
+    weights = {name: _weight(tensor, path.parent) for name, tensor in {**made, **stored}.items()}
+    return graph_of(model, OnnxValues(model, path), weights, path=path, meter=meter)
+
+
+def graph_of(
+    model: onnx.ModelProto, values: InnerValues, weights: Mapping[str, Weight], *, path: Path, meter: Meter
+) -> TensorGraph:
+    """Return the graph of a model in memory, each node named; `weights` are its stored constants."""
+    graph = model.graph
     consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in graph.node:
         for name in reads_of(node):
             consumers[name].append(node)
+    stored = {*weights, *(each.values.name for each in graph.sparse_initializer)}
+    constants = frozenset(_constants(graph, stored))
     return TensorGraph(
         path=path,
         model=model,
+        values=values,
+        weights=weights,
         nodes=tuple(graph.node),
         producers={name: node for node in graph.node for name in node.output if name},
         consumers=consumers,
-        constants=frozenset(_constants(graph, initializers)),
-        inputs=tuple(value.name for value in graph.input if value.name not in initializers),
+        constants=constants,
+        inputs=tuple(value.name for value in graph.input if value.name not in stored),
         outputs=tuple(value.name for value in graph.output),
         meter=meter,
+    )
+
+
+# onnx.TensorProto.DataType: float, float16, double and bfloat16.
+_FLOATS = frozenset({1, 10, 11, 16})
+
+
+def _weight(tensor: onnx.TensorProto, folder: Path) -> Weight:
+    from paritygate.models.onnx.weights import load_tensor
+
+    return Weight(
+        shape=tuple(tensor.dims), is_float=tensor.data_type in _FLOATS, load=partial(load_tensor, tensor, folder)
     )
 
 

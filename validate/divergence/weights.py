@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-_ROUNDED = {"FP16": np.float16, "BF16": ml_dtypes.bfloat16}
+ROUNDED_TO = {"FP16": np.float16, "BF16": ml_dtypes.bfloat16}
 # Weights of one checkpoint differ by rounding alone; two random tensors of equal size differ by about 1.4.
 _OTHER = 0.5
 _CLOSE = 1e-6
@@ -26,17 +26,30 @@ ROUNDED = "weight.rounded"
 
 def constants_of(graph: TensorGraph, node: onnx.NodeProto) -> dict[int, NDArray[Any]]:
     """Return the constants that the node reads, by the number of the input. Computed ones are left out."""
-    from paritygate.models.onnx.weights import load_tensor
+    found = {at: _constant(graph, name) for at, name in enumerate(node.input) if name in graph.constants}
+    return {at: values for at, values in found.items() if values is not None}
 
-    stored = {tensor.name: tensor for tensor in graph.model.graph.initializer}
-    values: dict[int, NDArray[Any]] = {}
-    for at, name in enumerate(node.input):
-        tensor = stored.get(name)
-        if tensor is None and name in graph.constants and (made := graph.producers.get(name)) is not None:
-            tensor = next((item.t for item in made.attribute if item.name == "value"), None)
-        if tensor is not None:
-            values[at] = load_tensor(tensor, graph.path.parent)
-    return values
+
+def _constant(graph: TensorGraph, name: str) -> NDArray[Any] | None:
+    from onnx.helper import get_attribute_value
+
+    if name in graph.weights:
+        return graph.weights[name].load()
+    made = graph.producers.get(name)
+    if made is None or made.domain:
+        return None
+    if made.op_type in {"Identity", "Cast"}:
+        values = _constant(graph, made.input[0])
+        return values if values is None or made.op_type == "Identity" else values.astype(_cast_to(made))
+    item = made.attribute[0] if made.op_type == "Constant" else None
+    is_listed = item is not None and item.name.startswith(("value_float", "value_int"))
+    return np.asarray(get_attribute_value(item)) if is_listed else None
+
+
+def _cast_to(node: onnx.NodeProto) -> np.dtype[Any]:
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    return tensor_dtype_to_np_dtype(next(item.i for item in node.attribute if item.name == "to"))
 
 
 def difference(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
@@ -52,7 +65,7 @@ def difference(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
 def _of_numbers(one: NDArray[np.float64], other: NDArray[np.float64], expected: NDArray[Any]) -> Words:
     if not one.shape:
         return say("weight.scalar", candidate=float(one), reference=float(other))
-    rounded = next((name for name, dtype in _ROUNDED.items() if _is_rounded(one, expected, dtype)), "")
+    rounded = next((name for name, dtype in ROUNDED_TO.items() if _is_rounded(one, expected, dtype)), "")
     if rounded:
         return say(ROUNDED, precision=rounded)
     if one.ndim == 2 and one.shape[0] == one.shape[1] and _is_close(one, other.T):  # noqa: PLR2004 - a matrix
@@ -66,7 +79,7 @@ def _is_rounded(values: NDArray[np.float64], expected: NDArray[Any], dtype: Any)
 
 
 def _other_shape(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
-    if actual.ndim == expected.ndim == 2 and _is_close(actual, expected.T):  # noqa: PLR2004 - a matrix
+    if actual.ndim == 2 and actual.shape == expected.T.shape and _is_close(actual, expected.T):  # noqa: PLR2004 - a matrix
         return ()
     if actual.size == expected.size and _is_close(actual.reshape(-1), expected.reshape(-1)):
         return ()

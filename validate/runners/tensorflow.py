@@ -203,6 +203,12 @@ class SavedModelRunner(TensorflowRunner):
         super().__init__(signature, facts, function.signature)
         self._function = function
 
+    def function(self, *tensors: Any) -> tuple[Any, ...]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
+        """Return the output tensors, in the order of the signature, for one tensor for each input."""
+        names = [spec.name for spec in self._own.inputs]
+        answers = self._function(dict(zip(names, tensors, strict=True)))
+        return tuple(answers[spec.name] for spec in self._own.outputs)
+
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         answers = self._function(feed)
         return [_own_array(answers[spec.name], self._device) for spec in self._own.outputs]

@@ -236,6 +236,11 @@ class TorchRunner(Runner):
         self._device = facts.device.partition(":")[0]
 
     @property
+    def named(self) -> torch.nn.Module:
+        """Return the module that takes and returns the tensors of the signature, in its order."""
+        return self._named
+
+    @property
     def facts(self) -> RuntimeFacts:
         """Return what runs, read back; after the first batch also which outputs the signature leaves out."""
         unused = unused_outputs(self._named)
@@ -252,8 +257,8 @@ class TorchRunner(Runner):
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         with _full_precision(self._device):
-            tensors = [_tensor(array, self._device) for array in feed.values()]
-            return [_array(output) for output in self._named(*tensors)]
+            tensors = [tensor_of(array, self._device) for array in feed.values()]
+            return [array_of(output) for output in self._named(*tensors)]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[TorchRunner] | str:
         """Return a context that sets PyTorch to one thread, or why there is none."""
@@ -275,7 +280,8 @@ class TorchRunner(Runner):
             torch.set_num_threads(threads)
 
 
-def _tensor(array: NDArray[np.generic], device: str) -> torch.Tensor:
+def tensor_of(array: NDArray[np.generic], device: str) -> torch.Tensor:
+    """Return a copy of an array as a tensor."""
     import torch
 
     # A copy, because the module may change its inputs in place, and they are the caller's.
@@ -285,7 +291,8 @@ def _tensor(array: NDArray[np.generic], device: str) -> torch.Tensor:
     return torch.from_numpy(own).to(device)
 
 
-def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
+def array_of(tensor: torch.Tensor) -> NDArray[np.generic]:
+    """Return a copy of a tensor as an array."""
     import torch
 
     # A copy, because it may share memory with a weight, an input or another output.

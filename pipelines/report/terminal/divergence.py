@@ -8,7 +8,8 @@ from pathlib import Path
 
 from paritygate.text import counted, echo, one_line
 from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
-from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located
+from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located, Minimal
+from paritygate.validate.divergence.stages import STAGE
 
 _WIDTH = 80
 # Names in one line, and nodes in a list; the others are counted.
@@ -43,7 +44,8 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
     if divergence.outcome == CONTRACT:
         yield from _wrapped(f"other inputs or outputs: {divergence.detail}")
         return
-    matched = f"{divergence.matched} of {counted(divergence.tensors, 'inner tensor')}"
+    are_stages = any(STAGE in place.op_types for place in divergence.located)
+    matched = f"{divergence.matched} of {counted(divergence.tensors, 'stage' if are_stages else 'inner tensor')}"
     yield from _wrapped(
         f"the outputs differ (largest relative error {_error(divergence)}); {matched} of the candidate match the "
         "reference"
@@ -54,9 +56,11 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         yield from _wrapped(f"cannot tell where these outputs part: {_names(divergence.not_located)}")
     for number, place in enumerate(divergence.located, 1):
         yield from _wrapped(f"{number}. {one_line(place.what)}", indent=3)
-        yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)
-        yield from _wrapped(f"   reference: {_names(place.reference_nodes)}", indent=5)
-        yield from _wrapped(f"   {_certainty(place)}", indent=5)
+        yield from _wrapped(f"   candidate: {_nodes(place.candidate_nodes, place.op_types)}", indent=5)
+        yield from _wrapped(
+            f"   reference: {_nodes(place.reference_nodes, place.reference_op_types, place.reference_code)}", indent=5
+        )
+        yield from _wrapped(f"   {_certainty(place, divergence)}", indent=5)
     if divergence.is_partial:
         yield from _wrapped(f"The search stopped early, after {counted(divergence.computed, 'tensor')}.")
     if is_verbose:
@@ -64,6 +68,25 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         for step in divergence.growth:
             error = "no partner" if step.error is None else f"{step.error:.1e}  {step.partner}"
             yield f"  {one_line(step.tensor)}  {one_line(error)}"
+
+
+def print_minimal(minimal: Minimal | None, folder: Path | None) -> None:
+    """Print where the minimal models are, what they hold, and how to run them; or why there are none."""
+    for line in [] if folder is None else _minimal_lines(minimal, folder):
+        echo(line)
+
+
+def _minimal_lines(minimal: Minimal | None, folder: Path) -> Iterator[str]:
+    if minimal is None or minimal.words:
+        yield from _wrapped(f"no minimal model: {'no place is named' if minimal is None else minimal.detail}")
+        return
+    kept = sum(not constant.is_drawn for constant in minimal.constants)
+    sizes = f"{minimal.reference_nodes} and {minimal.candidate_nodes} nodes"
+    inputs = "real inputs" if minimal.has_real_inputs else "drawn inputs"
+    yield from _wrapped(
+        f"{one_line(str(folder))} has two models ({sizes}) that show place 1 alone on {inputs}. They hold "
+        f"{counted(kept, 'constant')} of your models; its README.md lists them."
+    )
 
 
 def _error(divergence: Divergence) -> str:
@@ -75,10 +98,22 @@ def _names(names: tuple[str, ...]) -> str:
     return (", ".join(one_line(name) for name in names[:_NAMED]) or "nothing") + more
 
 
-def _certainty(place: Located) -> str:
-    if place.proven:
-        return "proven: with the reference's values here, the outputs agree"
-    return f"{place.certainty}: not proven, because forcing the reference's values here leaves a difference"
+def _nodes(names: tuple[str, ...], operators: tuple[str, ...], code: tuple[str, ...] = ()) -> str:
+    """Return nodes with their operators and the lines of the code, where there are any."""
+    # A node without a name is called by its operator.
+    nodes = [
+        name if name.startswith(operator) else f"{name} ({operator})"
+        for name, operator in zip(names, operators, strict=True)
+    ]
+    lines = [f" in {line}" if line else "" for line in code] or [""] * len(nodes)
+    return _names(tuple(node + line for node, line in zip(nodes, lines, strict=True)))
+
+
+def _certainty(place: Located, divergence: Divergence) -> str:
+    if not place.proven:
+        return f"{place.certainty}, not proven"
+    where = "here" if sum(each.proven for each in divergence.located) == 1 else "in all proven places"
+    return f"proven: with the reference's values {where}, and nowhere else, the outputs agree"
 
 
 def _wrapped(text: str, *, indent: int = 2) -> Iterator[str]:
@@ -95,7 +130,8 @@ def print_graph_diff(diff: GraphDiff, *, is_verbose: bool) -> None:
 
 def _graph_lines(diff: GraphDiff, *, is_verbose: bool) -> Iterator[str]:
     alone = f"{len(diff.only_in_a)} only in A, {len(diff.only_in_b)} only in B"
-    yield f"{counted(len(diff.matched), 'node')} of A and B match; {alone}"
+    have = "has a partner" if len(diff.matched) == 1 else "have partners"
+    yield f"{counted(len(diff.matched), 'node')} of A {have} in B; {alone}"
     if diff.first is not None:
         yield from _wrapped(f"first divergence: {one_line(diff.first.what)}")
         yield from _wrapped(f"  A: {_named(diff.first.a)}")

@@ -91,3 +91,17 @@ def test_the_nodes_of_two_graphs_are_matched(models: Path) -> None:
     assert [node["name"] for node in data["only_in_a"]] == ["model_gate", "last"]
     assert [node["name"] for node in data["only_in_b"]] == ["wrong_gate", "last"]
     assert [node["op_type"] for node in data["first"]["b"]] == ["HardSigmoid"]
+
+
+def test_a_stage_is_named_where_both_sides_are_lists_of_stages(models: Path) -> None:
+    code = "def make(by):\n    return [('scale', lambda x: x['x'] / by), ('sum', lambda x: x.sum(axis=1))]\n"
+    (models / "steps_of_two.py").write_text(f"{code}\n\ndef right():\n    return make(2)\n\n\nwrong = make(3)\n")
+    call = ["steps_of_two:right", "steps_of_two:wrong", "--samples", "rows.npz", "--json", "out.json", "--quiet"]
+
+    result = CliRunner().invoke(cli, ["diagnose", *call], standalone_mode=False)
+    data = json.loads((models / "out.json").read_text())
+
+    assert result.return_value == 1
+    assert [place["candidate_nodes"] for place in data["located"]] == [["scale"]]
+    assert data["located"][0]["proven"] is True
+    assert data["reference"] == "steps_of_two:right"

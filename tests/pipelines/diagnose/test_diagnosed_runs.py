@@ -116,15 +116,18 @@ def test_an_interrupted_diagnosis_leaves_the_verdicts(tmp_path: Path, monkeypatc
     assert limits == [600.0]
 
 
-def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any]]) -> None:
+def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any]], tmp_path: Path) -> None:
     desk, _ = failed
-    found = desk.json("diagnose", "--run", str(desk.run_folder), "--variant", "onnx-fp32", "--quiet")
+    call = ["diagnose", "--run", str(desk.run_folder), "--variant", "onnx-fp32", "--quiet"]
+    found = desk.json(*call, "--export-minimal", str(tmp_path / "small"))
 
     assert found.code == 1
     assert found.data["outcome"] == "located"
     assert found.data["reference"] == str(desk.folder / "model.onnx")
     assert found.data["located"][0]["op_types"] == ["MatMul"]
     assert found.data["located"][0]["proven"]
+    assert found.data["minimal"]["candidate_nodes"] == 1
+    assert onnx.load(tmp_path / "small/candidate.onnx").graph.node[0].op_type == "MatMul"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +145,14 @@ def test_the_export_stands_for_a_source_of_another_kind(failed: tuple[Desk, dict
     spec.write_text(spec.read_text().replace("model.onnx", "model.pt2"))
     run = open_run(desk.run_folder)
 
-    found = variant_to_diagnose(run, "onnx-fp16", None)
+    found = variant_to_diagnose(run, "onnx-fp16", None, is_export_right=True)
+    of_a_wrong_export = variant_to_diagnose(run, "onnx-fp16", None, is_export_right=False)
+    of_the_export = variant_to_diagnose(run, "onnx-fp32", None, is_export_right=True)
 
     assert found.compared_with == "onnx-fp32"
-    assert found.request.reference.parent.name == "onnx-fp32"
+    assert found.request.reference.path.parent.name == "onnx-fp32"
+    assert {each.request.reference.text for each in (of_a_wrong_export, of_the_export)} == {"model.pt2"}
+    spec.write_text(spec.read_text().replace("model.pt2", "model.tflite"))
+    (desk.folder / "model.tflite").touch()
     with pytest.raises(InputFileError):
-        variant_to_diagnose(run, "onnx-fp32", None)
+        variant_to_diagnose(open_run(desk.run_folder), "onnx-fp32", None, is_export_right=True)

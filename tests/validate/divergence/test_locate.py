@@ -166,6 +166,87 @@ def test_an_output_that_reads_another_tensor_is_not_proven(tmp_path: Path) -> No
     assert [place.certainty for place in found.located] == ["likely"]
 
 
+@pytest.mark.parametrize("passing", [{"op_type": "Identity"}, {"op_type": "Cast", "to": 1}])
+def test_what_passes_on_an_output_makes_no_proof(tmp_path: Path, passing: dict[str, Any]) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        last = _node(model, "y")
+        last.input[0], last.output[0] = "sum2", "values"
+        model.graph.node.append(helper.make_node(inputs=["values"], outputs=["y"], name="passing", **passing))
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert [(place.op_types, place.certainty) for place in found.located] == [(("Softmax",), "likely")]
+
+
+def test_a_small_fault_after_a_large_one_is_proven_too(tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        _node(model, "erf1").op_type = "Sign"
+        _weight(model, "w4", lambda values: values * np.float32(1.0005))
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert {place.reference_nodes for place in found.located} == {("node_erf1",), ("node_product4",)}
+    assert all(place.proven for place in found.located)
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_pairs_of_faults_in_series_are_proven_together_or_not_at_all(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    first, second = sorted(random.choice(_LAYERS, size=2, replace=False).tolist())
+
+    def change(model: onnx.ModelProto) -> None:
+        _weight(model, f"w{first}", lambda values: values * np.float32(1.01))
+        _weight(model, f"b{second}", _first_row_lost)
+
+    found, _ = _diagnosed(tmp_path, change)
+    proven = {node for place in found.located if place.proven for node in place.reference_nodes}
+
+    assert proven == {f"node_product{first}", f"node_total{second}"}
+
+
+_NORM = """<ir_version: 9, opset_import: ["": 17]> norm (float[n,16] x) => (float[n,16] y) {
+    m = ReduceMean <axes=[1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes=[1]> (s)
+    %s r = Sqrt(u) y = Div(d, r) }"""
+_EPSILON = "e = Constant <value_float = {}> () u = Add(v, e)"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "key"),
+    [
+        (_EPSILON.format("0.0"), "divergence.constant"),
+        (_EPSILON.replace("Add(v, e)", "Add(e, v)").format("0.0"), "divergence.constant"),
+        ("u = Identity(v)", "divergence.constant_there"),
+    ],
+)
+@pytest.mark.parametrize("size", [1e-3, 0.0])
+def test_an_epsilon_of_zero_is_a_constant_that_differs(tmp_path: Path, candidate: str, key: str, size: float) -> None:
+    for name, text in (("reference", _EPSILON.format("0.00001")), ("candidate", candidate)):
+        onnx.save(onnx.parser.parse_model(_NORM % text), tmp_path / f"{name}.onnx")
+    feeds = [{"x": np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32) * np.float32(size)}]
+
+    (place,) = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds).located
+
+    assert place.proven
+    assert place.reference_op_types == ("Add",)
+    assert [sentence.key for sentence in place.words] == [key]
+
+
+def test_a_node_that_keeps_values_is_not_blamed_with_a_lost_one(tmp_path: Path) -> None:
+    reference = _model()
+    at = next(at for at, node in enumerate(reference.graph.node) if "total2" in node.output)
+    reference.graph.node[at].output[0] = "raw"
+    reference.graph.node.insert(at + 1, helper.make_node("Identity", ["raw"], ["total2"], name="kept"))
+    candidate = _model()
+    _without(candidate, "total2")
+    onnx.save(reference, tmp_path / "reference.onnx")
+    onnx.save(_scrambled(candidate), tmp_path / "candidate.onnx")
+
+    (place,) = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).located
+
+    assert place.reference_nodes == ("node_total2",)
+    assert place.proven
+
+
 def test_rounding_of_all_weights_is_one_place(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         for at in range(_LAYERS):

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import (
-    batch_size_option,
-    cast_option,
-    columns_option,
-    json_option,
-    memory_limit_option,
-    open_given_run,
-    pad_option,
-    quiet_option,
-    run_and_root_options,
-    samples_given,
-    time_limit_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli.options import WrittenPath, open_given_run, run_and_root_options, two_file_options
 
 if TYPE_CHECKING:
     from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+    from paritygate.validate.samples.source import SampleSource
 
 
 @click.command("diagnose")
@@ -37,15 +27,15 @@ if TYPE_CHECKING:
 )
 @run_and_root_options
 @click.option("--variant", metavar="NAME", help="The variant of --run. It runs on the stored failing inputs.")
-@batch_size_option
-@columns_option
-@cast_option
-@pad_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@click.option(
+    "--export-minimal",
+    "minimal",
+    type=WrittenPath(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Put two models of at most 10 nodes here that show the first fault alone, for a converter's issue tracker.",
+)
+@click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal, and no drawn ones.")
+@two_file_options
 def command(
     reference: str | None,
     candidate: str | None,
@@ -53,20 +43,20 @@ def command(
     samples: str | None,
     run_folder: Path | None,
     variant: str | None,
-    batch_size: int,
-    columns: tuple[str, ...],
-    cast: tuple[str, ...],
-    pad: tuple[str, ...],
+    minimal: Path | None,
+    with_inputs: bool,
+    read: Callable[[str], SampleSource],
     time_limit: float,
     quiet: bool,
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Name the operators at which the ONNX file CANDIDATE parts from the ONNX file REFERENCE.
+    """Name the operators at which the model CANDIDATE parts from the model REFERENCE.
 
+    Each is an ONNX file, a .pt2 or TorchScript file, or module:callable, which returns a PyTorch module.
     Inner tensors are matched by their values, so names need not be equal. A place is proven if the outputs agree
-    once the reference's values are put there. With --run and --variant, the files are those of a run: its ONNX
-    source or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
+    once the reference's values are put there. With --run and --variant, the models are those of a run: its source
+    or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
 
     The exit code is 0 if the outputs agree, 1 if they differ, 5 if a model cannot run.
 
@@ -74,28 +64,35 @@ def command(
     Example:
       convert-and-validate diagnose model.onnx model-wrong.onnx \\
         --samples inputs.npz
+      convert-and-validate diagnose net:load model.onnx --samples inputs.npz
       convert-and-validate diagnose --variant onnx-int8 \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.diagnose.diagnose import diagnose, request_of
-    from paritygate.pipelines.report.terminal.divergence import print_divergence
+    from paritygate.pipelines.diagnose.diagnose import diagnose, name_of, request_of
+    from paritygate.pipelines.diagnose.minimal_folder import folder_for_minimal
+    from paritygate.pipelines.report.terminal.divergence import print_divergence, print_minimal
     from paritygate.validate.divergence.result import EQUAL
 
     if run_folder is None and reference and candidate and samples and not variant:
-        source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
-        request = request_of(reference, candidate, source)
+        request = request_of(reference, candidate, read(samples))
     elif run_folder is not None and variant and not (reference or samples):
         request = _request_of_run(run_folder, variant)
     else:
         msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME, and not both"
         raise UsageError(msg, hint="see convert-and-validate diagnose --help")
+    if minimal is not None:
+        request = replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
+    elif with_inputs:
+        msg = "--with-inputs needs --export-minimal"
+        raise UsageError(msg, hint="add --export-minimal DIR")
     with progress_of("diagnose", is_quiet=quiet) as progress:
         divergence = diagnose(request, progress, time_limit_s=time_limit)
     if json_target != "-":
         print_divergence(divergence, is_verbose=verbose)
-    files = {"reference": str(request.reference), "candidate": str(request.candidate)}
+        print_minimal(divergence.minimal, minimal)
+    files = {"reference": name_of(request.reference), "candidate": name_of(request.candidate)}
     write_json(json_target, {"schema_version": 1, **files, **to_data(divergence)})
     return 0 if divergence.outcome == EQUAL else 1
 
@@ -103,11 +100,15 @@ def command(
 def _request_of_run(folder: Path, name: str) -> DiagnosisRequest:
     """Return the request for a variant of a run, and print which variants are compared."""
     from paritygate.pipelines.report.terminal.divergence import print_sides
-    from paritygate.pipelines.run.diagnosis import variant_to_diagnose
+    from paritygate.pipelines.run.diagnosis import FP32_EXPORT, variant_to_diagnose
+    from paritygate.validate.measure.check import Verdict
 
     run = open_given_run(folder, "run")
     evidence = run.evidence()
     entries = {} if evidence is None else {entry.variant: entry for entry in evidence.variants}
-    found = variant_to_diagnose(run, name, entries[name].result if name in entries else None)
+    result = entries[name].result if name in entries else None
+    export = entries.get(FP32_EXPORT)
+    is_right = export is not None and export.verdict == Verdict.PASS
+    found = variant_to_diagnose(run, name, result, is_export_right=is_right)
     print_sides(compared_with=found.compared_with, built_from=found.built_from)
     return found.request

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import click
 
-from paritygate.pipelines.cli.options import (
-    batch_size_option,
-    cast_option,
-    columns_option,
-    json_option,
-    memory_limit_option,
-    pad_option,
-    quiet_option,
-    samples_given,
-    time_limit_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli.options import two_file_options
+
+if TYPE_CHECKING:
+    from paritygate.validate.samples.source import SampleSource
 
 
 @click.command("graph-diff")
@@ -32,25 +27,14 @@ from paritygate.pipelines.cli.options import (
     show_default=True,
     help="The relative error up to which values are equal.",
 )
-@batch_size_option
-@columns_option
-@cast_option
-@pad_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@two_file_options
 def command(
     a: str,
     b: str,
     *,
     samples: str,
     tolerance: float,
-    batch_size: int,
-    columns: tuple[str, ...],
-    cast: tuple[str, ...],
-    pad: tuple[str, ...],
+    read: Callable[[str], SampleSource],
     time_limit: float,
     quiet: bool,
     verbose: bool,
@@ -69,16 +53,16 @@ def command(
         --samples inputs.npz
     """
     from paritygate.codec import to_data
+    from paritygate.models.source import SourceKind
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import graph_diff, request_of
     from paritygate.pipelines.report.terminal.divergence import print_graph_diff
 
-    source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
-    request = request_of(a, b, source)
+    request = request_of(a, b, read(samples), kinds={SourceKind.ONNX})
     with progress_of("graph-diff", is_quiet=quiet) as progress:
         diff = graph_diff(request, tolerance, progress, time_limit_s=time_limit)
     if json_target != "-":
         print_graph_diff(diff, is_verbose=verbose)
-    files = {"a": str(request.reference), "b": str(request.candidate)}
+    files = {"a": str(request.reference.path), "b": str(request.candidate.path)}
     write_json(json_target, {"schema_version": 1, "files": files, **to_data(diff)})
     return 0 if diff.is_equal else 1

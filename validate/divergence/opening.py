@@ -1,0 +1,77 @@
+"""Open a model of any framework as a graph whose inner tensors can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError
+from paritygate.models.example import example_of
+from paritygate.models.onnx.file import read_onnx, signature_of_onnx
+from paritygate.models.source import ModelRef, SourceKind
+from paritygate.validate.divergence.inner_values import Feed
+from paritygate.validate.divergence.meter import Meter
+from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+
+if TYPE_CHECKING:
+    from paritygate.signature import Signature
+    from paritygate.validate.runners.tensorflow import KerasRunner
+    from paritygate.validate.runners.torch import TorchRunner
+
+
+_OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
+_OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
+# A callable returns a PyTorch module or a Keras model, or one that is refused.
+KINDS = _OF_TORCH | _OF_TENSORFLOW | {SourceKind.ONNX, SourceKind.CALLABLE}
+
+
+def open_graphs(
+    reference: ModelRef, candidate: ModelRef, feeds: Sequence[Feed], most_tensors: int | None = None
+) -> tuple[TensorGraph, TensorGraph]:
+    """Return the graphs of both models, which have one meter; the operators of one without a file come from a run.
+
+    `feeds` are by the reference's names. `most_tensors` are computed at most.
+
+    Raises:
+        InputFileError: A file is no model, or its inner tensors cannot be read.
+        UsageError: A callable returns no model, or its inputs are not those of the feeds.
+        BackendError: A model cannot run.
+    """
+    meter = Meter(most_tensors)
+    theirs = open_graph(reference, feeds, meter, _signature(candidate))
+    return theirs, open_graph(candidate, feeds, meter, _signature(reference))
+
+
+def _signature(ref: ModelRef) -> Signature | None:
+    """Return the signature of an ONNX file, by which the other model's unnamed outputs are named."""
+    return signature_of_onnx(read_onnx(ref.path)) if ref.kind is SourceKind.ONNX else ref.signature
+
+
+def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signature | None = None) -> TensorGraph:
+    """Return the graph of one model; see `open_graphs`. `like` names as many unnamed outputs."""
+    if ref.kind is SourceKind.ONNX:
+        return read_tensor_graph(ref.path, meter)
+    from paritygate.validate.runners.opening import open_model
+
+    batches = [Batch(inputs=feed, ids=_rows(feed)) for feed in feeds]
+    example = None if ref.signature is not None else example_of(lambda: iter(batches), like, ref.takes)
+    runner = open_model(ref, "cpu", example=example)
+    if runner.loaded.ref.kind in _OF_TORCH:
+        from paritygate.validate.divergence.values.torch import torch_graph
+
+        return torch_graph(cast("TorchRunner", runner), feeds[0], meter)
+    kind = runner.loaded.ref.kind
+    if kind in _OF_TENSORFLOW:
+        from paritygate.validate.divergence.values.tensorflow import tensorflow_graph
+
+        return tensorflow_graph(cast("KerasRunner", runner), feeds[0], meter)
+    msg = (
+        f"the inner tensors of {ref.text} cannot be read (got {kind}, expected a model of ONNX, PyTorch or TensorFlow)"
+    )
+    raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")
+
+
+def _rows(feed: Feed) -> list[str]:
+    sizes = [array.shape[0] for array in feed.values() if array.ndim]
+    return [str(row) for row in range(max(sizes, default=0))]

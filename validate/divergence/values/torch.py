@@ -1,0 +1,88 @@
+"""Run a PyTorch model and read what its operators compute, as it runs, without an export.
+
+An exporter may be what is wrong, so its graph is no reference. Each operator is recorded when PyTorch dispatches it,
+by the module that calls it and the line of the user's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from numpy.typing import NDArray
+
+from paritygate.errors import BackendError
+from paritygate.validate.divergence.meter import Meter
+from paritygate.validate.divergence.tensor_graph import TORCH, TensorGraph, Weight, graph_of
+from paritygate.validate.divergence.values.recorder import Operation, Recorder
+from paritygate.validate.divergence.values.torch_places import Places
+from paritygate.validate.runners.torch import TorchRunner, array_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from paritygate.validate.divergence.inner_values import Arrays, Feed
+
+
+class TorchValues:
+    """Runs the module of a runner, and records its operators.
+
+    Attributes:
+        operations: Those of the first feed; every other has to take the same ones.
+        outputs: The names of the tensors that are returned.
+    """
+
+    def __init__(self, runner: TorchRunner, feed: Feed) -> None:
+        """Record one run."""
+        self._runner = runner
+        self._places = Places(runner)
+        first = self._recorded(feed, (), {})
+        self.operations: Sequence[Operation] = first.operations
+        self.outputs: Sequence[str] = first.outputs
+        self.weights = {
+            name: Weight(shape=tuple(tensor.shape), is_float=tensor.is_floating_point(), load=partial(array_of, tensor))
+            for name, tensor in first.constants.items()
+        }
+
+    def open(self, names: Sequence[str], values: Mapping[str, Arrays]) -> Callable[[Feed], list[NDArray[np.generic]]]:
+        """Return what computes these tensors: of operators, outputs, inputs or weights."""
+
+        def computed(feed: Feed) -> list[NDArray[np.generic]]:
+            given = {name: feed[name] for name in values}
+            run = self._recorded({name: array for name, array in feed.items() if name not in values}, names, given)
+            if [each.name for each in run.operations] != [each.name for each in self.operations]:
+                msg = "the PyTorch module runs other operators for other rows"
+                raise BackendError(msg, hint="give rows that take one way through the code, in a file of their own")
+            return [run.values[name] for name in names]
+
+        return computed
+
+    def _recorded(self, feed: Feed, names: Sequence[str], values: Mapping[str, NDArray[np.generic]]) -> Recorder:
+        recorder = Recorder(self._places, frozenset(names), values)
+        signature = self._runner.signature
+        inputs, outputs = ([spec.name for spec in specs] for specs in (signature.inputs, signature.outputs))
+        with self._places.watched(), recorder.recording(inputs, outputs):
+            self._runner.run({name: feed[name] for name in inputs})
+        return recorder
+
+
+def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
+    """Return the operators that the runner's module calls for a feed, as a graph.
+
+    Raises:
+        BackendError: The module fails.
+    """
+    from onnx import helper
+
+    values = TorchValues(runner, feed)
+    nodes = [
+        helper.make_node(
+            each.operator, each.inputs, each.outputs, name=each.name, domain=TORCH, doc_string=each.code or None
+        )
+        for each in values.operations
+    ]
+    inputs = [helper.make_tensor_value_info(spec.name, 0, None) for spec in runner.signature.inputs]
+    outputs = [helper.make_tensor_value_info(name, 0, None) for name in values.outputs]
+    model = helper.make_model(helper.make_graph(nodes, "recorded", inputs, outputs))
+    return graph_of(model, values, values.weights, path=runner.loaded.ref.path, meter=meter)
