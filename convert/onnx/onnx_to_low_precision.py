@@ -32,6 +32,7 @@ from paritygate.models.onnx.graph import (
     names_in,
     nodes_in,
 )
+from paritygate.models.onnx.lowering import Lowering
 from paritygate.models.onnx.weights import load_external
 from paritygate.precision import Precision
 from paritygate.text import counted
@@ -149,22 +150,8 @@ def rewrite_precision(
         ConversionError: The model is quantized, its opset lacks casts to the precision, or the result is not valid
             ONNX.
     """
-    dtype = low_dtype(precision)
-    work = deepcopy(model)
-    opset_before = opset_of(work)
-    _prepare(work, folder)
-    declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
-    infer_value_types(work)
-    notes: tuple[str, ...] = ()
-    if precision is Precision.BF16:
-        notes = raise_opset(work, dtype)
-        infer_value_types(work)
-    reasons = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph) | dict(kept or {})
-    if precision is Precision.FP16:
-        reasons |= crashing_transposes(work.graph)
-    planner = Planner(dtype=dtype, kept=reasons, opset=opset_of(work), declared=declared)
-    plan = planner.plan(work.graph)
-    _refuse_old_opset(plan, opset_of(work), dtype)
+    opset_before = opset_of(model)
+    work, dtype, plan, notes = _planned(model, precision, kept or {}, folder)
     rounding = ConstantRounding(dtype=dtype)
     casts_added = _write(work, plan, rounding, folder)
     notes += _free_weights(plan, dtype)
@@ -180,6 +167,45 @@ def rewrite_precision(
         nodes_kept=tuple(_kept(plan, dtype)),
         notes=notes,
     )
+
+
+def lowered_nodes(
+    model: onnx.ModelProto, *, precision: Precision, folder: Path | None = None
+) -> tuple[onnx.ModelProto, dict[str, Lowering]]:
+    """Return the model as it is planned, and the nodes of its main graph that a rewrite lowers if none is kept.
+
+    Only nodes that make values of the precision are there; the others read what is made. Raises as `rewrite_precision`.
+    """
+    work, dtype, plan, _ = _planned(model, precision, {}, folder)
+    lowered = {}
+    for step in plan.nodes:
+        outputs = frozenset(at for at, value in step.makes if value.native == dtype.element)
+        if outputs and not step.is_constant:
+            inputs = frozenset(at for at, _, element in step.reads if element == dtype.element)
+            lowered[step.node.name] = Lowering(inputs=inputs, outputs=outputs)
+    return work, lowered
+
+
+def _planned(
+    model: onnx.ModelProto, precision: Precision, kept: Mapping[str, str], folder: Path | None
+) -> tuple[onnx.ModelProto, LowDtype, GraphPlan, tuple[str, ...]]:
+    """Return a prepared copy of the model, the dtype, the plan of its rewrite, and notes."""
+    dtype = low_dtype(precision)
+    work = deepcopy(model)
+    _prepare(work, folder)
+    declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
+    infer_value_types(work)
+    notes: tuple[str, ...] = ()
+    if precision is Precision.BF16:
+        notes = raise_opset(work, dtype)
+        infer_value_types(work)
+    reasons = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph) | dict(kept)
+    if precision is Precision.FP16:
+        reasons |= crashing_transposes(work.graph)
+    planner = Planner(dtype=dtype, kept=reasons, opset=opset_of(work), declared=declared)
+    plan = planner.plan(work.graph)
+    _refuse_old_opset(plan, opset_of(work), dtype)
+    return work, dtype, plan, notes
 
 
 def _prepare(model: onnx.ModelProto, folder: Path | None) -> None:
