@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _SHOWN = 3
+_INSIDE = "it is inside of an If, Loop or Scan"
 # The oldest opset whose Cast has dtypes as numbers, and the oldest whose Cast makes bfloat16.
 _OLDEST = {Precision.FP16: 6, Precision.BF16: 13}
 # The first IR version whose weights need not be inputs of the graph.
@@ -62,17 +63,22 @@ def convert(job: ConversionJob) -> Conversion:
         NotAvailableError: No node would compute in the precision.
     """
     source = job.source.path
-    result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
+    precision, kept = job.lower or job.precision, dict(job.kept)
+    model = read_onnx(source)
+    if job.lower is not None:
+        # Whoever chose the nodes to keep measured these in FP32.
+        kept |= _nodes_inside(model)
+    result = rewrite_precision(model, precision=precision, kept=kept, folder=source.parent)
     if not _computes(result):
         # It would be the FP32 model under another name, with looser limits.
         listed = ", ".join(dict.fromkeys(node.operator for node in result.nodes_kept)) or "none"
-        msg = f"nothing to compute in {job.precision}: no node that computes is converted; in fp32 stay: {listed}"
+        msg = f"nothing to compute in {precision}: no node that computes is converted; in fp32 stay: {listed}"
         raise NotAvailableError(msg, hint=f"remove the {job.precision} target")
     path = job.folder / _MAIN
     save_onnx(result.model, path)
     converted, unconverted = len(result.nodes_converted), len(result.nodes_kept)
     casts = counted(result.casts_added, "cast")
-    done = f"rewritten to {job.precision}: {counted(converted, 'node')}, {unconverted} kept in fp32, {casts} added"
+    done = f"rewritten to {precision}: {counted(converted, 'node')}, {unconverted} kept in fp32, {casts} added"
     notes = [done, *result.notes]
     for what, changes in (("beyond its range", result.clamps), ("too small for it", result.flushes)):
         if changes:
@@ -91,6 +97,15 @@ def convert(job: ConversionJob) -> Conversion:
         "constants_flushed": [str(change) for change in result.flushes],
     }
     return Conversion(main=_MAIN, signature=signature_of_onnx(model), notes=tuple(notes), facts=facts)
+
+
+def _nodes_inside(model: onnx.ModelProto) -> dict[str, str]:
+    """Return the names of the nodes inside of If, Loop and Scan, with the reason why a mixed model keeps them."""
+    copy = deepcopy(model)
+    name_nodes(copy.graph)
+    inline_functions(copy)
+    outer = {node.name for node in copy.graph.node}
+    return {node.name: _INSIDE for node in nodes_in(copy.graph) if node.name not in outer}
 
 
 def _computes(result: RewriteResult) -> bool:

@@ -23,7 +23,7 @@ from paritygate.pipelines.rules.table import RULES
 from paritygate.pipelines.spec import parts
 from paritygate.pipelines.spec.part import SpecPart
 from paritygate.pipelines.spec.role_part import RolePart
-from paritygate.pipelines.spec.targets import Target, fixed_shape_of, variant_of_target
+from paritygate.pipelines.spec.targets import MixedTarget, Target, fixed_shape_of, variant_of_target
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
@@ -155,6 +155,11 @@ class ResolvedSpec:
         target = next(targets, None)
         return None if target is None else fixed_shape_of(target, signature)
 
+    def mixed(self, variant: Variant) -> MixedTarget | None:
+        """Return the settings of a target of mixed precision, None for any other."""
+        targets = (target for target in self.spec.targets if isinstance(target, MixedTarget))
+        return next((target for target in targets if variant_of_target(target) == variant), None)
+
     @property
     def source(self) -> ModelRef:
         """The trained model, with the served names.
@@ -266,7 +271,8 @@ class ResolvedSpec:
         return tuple(
             variant
             for variant in self.variants
-            if variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx")
+            if variant.precision is Precision.MIXED
+            or (variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx"))
         )
 
     def engine_settings(self, variant: Variant) -> EngineSettings:
@@ -359,8 +365,11 @@ class ResolvedSpec:
         return {name: tuple(columns) for name, columns in self._of_outputs("columns").items()}
 
     def _tolerance(self, variant: Variant) -> Tolerance:
+        mixed = self.mixed(variant)
+        # Operators in FP16 have the limits of mixed precision, and integers need their own.
+        is_int8 = mixed is not None and mixed.lower == Precision.INT8
         try:
-            return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}), self.columns)
+            return parse_tolerance(Precision.INT8 if is_int8 else variant.precision, self.spec.tolerance.get(str(variant), {}), self.columns)
         except UsageError as err:
             msg = f"spec {self.origin}: {variant}: {err}"
             raise UsageError(msg, **err.next_step) from err
