@@ -15,9 +15,10 @@ from paritygate.models.digest import files_of_model
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.calibration.calibration import OpenCalibration
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16
+from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16, open_int8
 from paritygate.pipelines.repair.mixer import MixedRequest, Mixer
 from paritygate.pipelines.repair.rows import divided
+from paritygate.precision import Precision
 from paritygate.text import counted
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def convert_mixed(
     job = replace(job, lower=request.lower)
     with temporary_folder("repair") as place:
         report("opening the switchable model", 0, 0)
-        mixer = Mixer(_open(job), divided(opened.batches()), request, place, report)
+        mixer = Mixer(_open(job, place), divided(opened.batches()), request, place, report)
         mixer.choose()
         conversion = _converted(job, mixer)
         while not mixer.proves(_file_of(job, conversion)):
@@ -62,9 +63,13 @@ def convert_mixed(
     return replace(conversion, notes=(*conversion.notes, note), facts=facts)
 
 
-def _open(job: ConversionJob) -> LoweredModel:
+def _open(job: ConversionJob, place: Path) -> LoweredModel:
     signature = job.source.signature
     assert signature is not None  # noqa: S101 - checked before
+    if job.lower is Precision.INT8:
+        folder = place / "quantized"
+        folder.mkdir()
+        return open_int8(job, signature, folder)
     return open_fp16(job.source.path, signature)
 
 

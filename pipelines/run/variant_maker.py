@@ -268,8 +268,8 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
         compared=resolved.samples(run.samples_path),
         rows=part.rows,
         tool=part.tool,
-        # Only ONNX Runtime has dynamic ranges; other formats are calibrated on rows.
-        method=Int8Settings().method if variant.format != "onnx" and part.method == DYNAMIC else part.method,
+        # Only ONNX Runtime has dynamic ranges; other formats are calibrated on rows, and a search measures on them.
+        method=Int8Settings().method if part.method == DYNAMIC and str(variant) != "onnx-int8" else part.method,
         activations=part.activations,
     )
     return to_data(request)

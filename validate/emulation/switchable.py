@@ -65,6 +65,31 @@ class CastRounding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RangeRounding:
+    """Rounding to INT8 by the scale and zero point of each value, and by stored constants at each place."""
+
+    ranges: Mapping[str, tuple[NDArray[np.float32], NDArray[Any]]]
+    constants: Mapping[tuple[str, int], NDArray[np.float32]]
+
+    def constant(self, node: str, position: int, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the stored constant."""
+        del values
+        return self.constants[node, position]
+
+    def nodes(self, name: str, target: str) -> Iterator[onnx.NodeProto]:
+        """Yield the pair of QuantizeLinear and DequantizeLinear, and their constants."""
+        import onnx
+
+        names = [f"{target}_scale", f"{target}_zero"]
+        for own, values in zip(names, self.ranges[name], strict=True):
+            tensor = onnx.numpy_helper.from_array(np.asarray(values).reshape(()), own)
+            yield onnx.helper.make_node("Constant", [], [own], value=tensor)
+        low = f"{target}_int8"
+        yield onnx.helper.make_node("QuantizeLinear", [name, *names], [low])
+        yield onnx.helper.make_node("DequantizeLinear", [low, *names], [target])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchableGraph:
     """A float32 graph with a switch for each node.
 

@@ -76,7 +76,7 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
 
 
 def check_rounding(precisions: tuple[Precision, ...]) -> None:
-    """Check that a session like those of the emulated graphs rounds."""
+    """Raise BackendError unless a session like those of the emulated graphs rounds to the precisions."""
     canary, fed, outputs = canary_alone(precisions)
     session = open_rounding_session(canary, {}, "the canary")
     for precision, squares in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.runners.emulated import check_rounding, open_rounding_session
+from paritygate.validate.runners.emulated import open_rounding_session
 from paritygate.validate.runners.onnxruntime import reason_of_onnxruntime
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-    from paritygate.precision import Precision
     from paritygate.signature import Signature
     from paritygate.validate.emulation.switchable import SwitchableGraph
 
@@ -23,15 +22,14 @@ if TYPE_CHECKING:
 class SwitchableModel:
     """One session of a switchable graph, which `keeping` runs with some of its nodes in FP32."""
 
-    def __init__(self, graph: SwitchableGraph, signature: Signature, *, precisions: tuple[Precision, ...]) -> None:
-        """Open the session, and check that it rounds to the `precisions`.
+    def __init__(self, graph: SwitchableGraph, signature: Signature) -> None:
+        """Open the session.
 
         Raises:
-            BackendError: ONNX Runtime refused the graph, or does not round.
+            BackendError: ONNX Runtime refused the graph.
         """
         import onnxruntime
 
-        check_rounding(precisions)
         self.switches = graph.switches
         self._switch_input = graph.switch_input
         self._session = open_rounding_session(graph.model, graph.weights, "the switchable model")
