@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from paritygate.batch import Batch
-from paritygate.codec import digest_of
-from paritygate.models.onnx.file import signature_of_onnx
-from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.repair.lowering import open_fp16
-from paritygate.pipelines.repair.mixer import MixedRequest, Mixer
-from paritygate.pipelines.repair.rows import divided
-from paritygate.precision import Precision
-from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 
 _WIDE, _STEPS, _HEADS = 32, 8, 2
 _ROWS, _HELD_OUT = 48, 128
@@ -72,7 +57,9 @@ def overflowing_transformer(seed: int) -> onnx.ModelProto:
         query, key, value = (parted(x, order) for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
         scores = made.node("Mul", made.node("MatMul", query, key), made.number((_WIDE / _HEADS) ** -0.5))
         mixed = made.node("MatMul", made.node("Softmax", made.node("Add", scores, mask), axis=-1), value)
-        mixed = made.node("Reshape", made.node("Transpose", mixed, perm=[0, 2, 1, 3]), made.constant(np.array([0, 0, _WIDE])))
+        mixed = made.node(
+            "Reshape", made.node("Transpose", mixed, perm=[0, 2, 1, 3]), made.constant(np.array([0, 0, _WIDE]))
+        )
         return made.node("Add", linear(mixed, _WIDE, _WIDE), x)
 
     mask = made.node("Mul", made.node("Sub", made.number(1), "mask"), made.number(-1e4))
@@ -90,7 +77,10 @@ def overflowing_transformer(seed: int) -> onnx.ModelProto:
     pooled = made.node("ReduceMean", made.node("Tanh", x), axes=[1], keepdims=0)
     output = made.node("Gemm", pooled, made.weight(_WIDE, 4), made.weight(4))
     shape = ["batch", _STEPS, _WIDE]
-    inputs = [helper.make_tensor_value_info("x", 1, shape), helper.make_tensor_value_info("mask", 1, ["batch", 1, 1, _STEPS])]
+    inputs = [
+        helper.make_tensor_value_info("x", 1, shape),
+        helper.make_tensor_value_info("mask", 1, ["batch", 1, 1, _STEPS]),
+    ]
     outputs = [helper.make_tensor_value_info(output, 1, ["batch", 4])]
     graph = helper.make_graph(made.nodes, "overflowing", inputs, outputs, made.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -103,6 +93,9 @@ def rows_of(seed: int, count: int) -> list[Batch]:
     mask = (np.arange(_STEPS) < lengths[:, None]).astype(np.float32).reshape(count, 1, 1, _STEPS)
     x = random.normal(size=(count, _STEPS, _WIDE)).astype(np.float32)
     return [
-        Batch(inputs={"x": x[at : at + 16], "mask": mask[at : at + 16]}, ids=[f"{seed}-{at + i}" for i in range(len(x[at : at + 16]))])
+        Batch(
+            inputs={"x": x[at : at + 16], "mask": mask[at : at + 16]},
+            ids=[f"{seed}-{at + i}" for i in range(len(x[at : at + 16]))],
+        )
         for at in range(0, count, 16)
     ]

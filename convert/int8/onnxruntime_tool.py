@@ -37,8 +37,8 @@ def quantize_statically(
 ) -> onnx.ModelProto:
     """Return a prepared FP32 model with quantize and dequantize nodes where they pay, weights in int8 by channel.
 
-    The nodes that are `kept` stay in float. One batch of calibration rows, and of values inside the model, is in memory at a time. The empty `folder` gets
-    temporary files of the model's size.
+    The nodes that are `kept` stay in float. One batch of calibration rows, and of values inside the model, is in memory
+    at a time. The empty `folder` gets temporary files of the model's size.
 
     Raises:
         NotAvailableError: There is nothing to quantize.

@@ -97,4 +97,5 @@ class _Reader:
             shape[axis] = scale.size
         else:
             zero, scale = zero.reshape(-1)[:1], scale.reshape(-1)[:1]
-        return ((stored - zero.astype(np.float64).reshape(shape)) * scale.reshape(shape)).astype(np.float32)
+        values: NDArray[np.float64] = (stored - zero.astype(np.float64).reshape(shape)) * scale.reshape(shape)
+        return values.astype(np.float32)

@@ -20,4 +20,4 @@ def convert(job: ConversionJob) -> Conversion:
     if job.lower not in LOWER:
         msg = f"a mixed model is lowered to {job.lower} (allowed: {', '.join(LOWER)})"
         raise UsageError(msg, hint="write {name: onnx-mixed, lower: fp16}")
-    return (onnx_to_int8 if job.lower is Precision.INT8 else onnx_to_low_precision).convert(job)
+    return onnx_to_int8.convert(job) if job.lower is Precision.INT8 else onnx_to_low_precision.convert(job)

@@ -28,9 +28,7 @@ _ONNX = "onnx"
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 
-def convert_mixed(
-    job: ConversionJob, request: MixedRequest, opened: OpenCalibration, report: Progress
-) -> Conversion:
+def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibration, report: Progress) -> Conversion:
     """Write the mixed model and `repair.json` into the job's folder, and return the conversion.
 
     The search and the check of its result use the rows of `opened`, none of which the variant is compared on.

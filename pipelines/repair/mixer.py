@@ -82,7 +82,8 @@ class Mixer:
         overflowing = [name for name in self._lowered.model.switches if self._overflows(name)]
         choice = search(self._lowered.model.switches, overflowing, self._runs)
         if not choice.is_within:
-            raise self._unrepaired(f"in {self._runs.used} runs, no operators to keep in fp32 were found")
+            msg = f"in {self._runs.used} runs, no operators to keep in fp32 were found"
+            raise self._unrepaired(msg)
         self.kept, self._waiting = choice.kept, list(choice.ranking)
         while not self._tried(self._runner(self.kept)).is_within(AIM):
             self.grow()
@@ -95,7 +96,8 @@ class Mixer:
         """
         step = max(1, int(len(self._lowered.model.switches) * _GROWTH))
         if len(self._waiting) <= step or self._runs.left <= 0:
-            raise self._unrepaired("operators kept in fp32 suffice on the rows searched, and not on others")
+            msg = "operators kept in fp32 suffice on the rows searched, and not on others"
+            raise self._unrepaired(msg)
         self.kept |= frozenset(self._waiting[:step])
         del self._waiting[:step]
 

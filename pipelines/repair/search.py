@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -95,10 +96,8 @@ def search(switches: Sequence[str], overflowing: Collection[str], runs: Runs) ->
     `overflowing` are those whose values exceed the range.
     """
     ranking: dict[str, float] = {}
-    try:
+    with contextlib.suppress(BudgetSpentError):
         _search(switches, overflowing, runs, ranking)
-    except BudgetSpentError:
-        pass
     best = runs.best()
     kept, trial = (frozenset(overflowing), Trial(share=math.inf)) if best is None else best
     rest = sorted(

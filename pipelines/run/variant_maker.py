@@ -263,10 +263,11 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
     if not is_of_rows or variant.static or variant.format in ENGINE_FORMATS:
         return None
     resolved, part = run.resolved, run.resolved.spec.calibration
+    is_searched = variant.precision is Precision.MIXED
     request = CalibrationRequest(
-        source=resolved.calibration_samples(run.samples_path),
+        source=resolved.calibration_samples(run.samples_path, is_searched=is_searched),
         compared=resolved.samples(run.samples_path),
-        rows=part.rows,
+        rows=part.rows * (2 if is_searched else 1),
         tool=part.tool,
         # Only ONNX Runtime has dynamic ranges; other formats are calibrated on rows, and a search measures on them.
         method=Int8Settings().method if part.method == DYNAMIC and str(variant) != "onnx-int8" else part.method,

@@ -49,6 +49,8 @@ AVAILABLE_TARGETS = tuple(
 )
 # The share of samples that int8 is calibrated on by default, and that is not compared.
 _HELD_OUT_SHARE = 0.2
+# The share that a search for operators to keep in FP32 measures on: its result has to hold for the largest differences.
+_SEARCHED_SHARE = 0.4
 
 
 class Spec(SpecPart):
@@ -246,11 +248,12 @@ class ResolvedSpec:
         inputs = {name: item.rule for name, item in part.inputs.items()}
         return RandomRows(inputs=inputs, rows=part.rows, dims=self.dims, seed=self.spec.seed)
 
-    def calibration_samples(self, path: str | None = None) -> SampleSource:
-        """Return the source of calibration rows; `path` replaces that of the samples only."""
+    def calibration_samples(self, path: str | None = None, *, is_searched: bool = False) -> SampleSource:
+        """Return the source of rows for calibration, or for a search; `path` replaces that of the samples only."""
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
-            split = SampleSplit(share=part.share or _HELD_OUT_SHARE, seed=self.spec.seed)
+            default = _SEARCHED_SHARE if is_searched else _HELD_OUT_SHARE
+            split = SampleSplit(share=part.share or default, seed=self.spec.seed)
             return replace(samples, split=split)
         return SampleSource(
             text=part.source,
@@ -367,9 +370,13 @@ class ResolvedSpec:
     def _tolerance(self, variant: Variant) -> Tolerance:
         mixed = self.mixed(variant)
         # Operators in FP16 have the limits of mixed precision, and integers need their own.
-        is_int8 = mixed is not None and mixed.lower == Precision.INT8
+        is_int8 = mixed is not None and Precision(mixed.lower) is Precision.INT8
         try:
-            return parse_tolerance(Precision.INT8 if is_int8 else variant.precision, self.spec.tolerance.get(str(variant), {}), self.columns)
+            return parse_tolerance(
+                Precision.INT8 if is_int8 else variant.precision,
+                self.spec.tolerance.get(str(variant), {}),
+                self.columns,
+            )
         except UsageError as err:
             msg = f"spec {self.origin}: {variant}: {err}"
             raise UsageError(msg, **err.next_step) from err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -18,7 +18,7 @@ from paritygate.text import closest, nearest_first
 _LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]
 # The target with settings of its own, and the runs of its search.
-MIXED = "onnx-mixed"
+MIXED: Final = "onnx-mixed"
 DEFAULT_MAX_RUNS = 60
 _Value = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -151,9 +151,7 @@ def _digits(name: str) -> str:
     return "".join(sorted(filter(str.isdigit, name)))
 
 
-def _check_target(
-    target: AnyTarget, available: Sequence[Variant], signature: Signature | None, origin: str
-) -> None:
+def _check_target(target: AnyTarget, available: Sequence[Variant], signature: Signature | None, origin: str) -> None:
     name = target if isinstance(target, str) else target.name
     plain, names = name.partition("@")[0], [str(each) for each in available]
     meant = target_meant(name, names)

@@ -153,9 +153,7 @@ class _Switching:
         # An exporter's types of values in between are of no use here.
         del graph.value_info[:]
         weights = self._take_weights()
-        return SwitchableGraph(
-            model=self._model, weights=weights, switches=switches, switch_input=switch_input
-        )
+        return SwitchableGraph(model=self._model, weights=weights, switches=switches, switch_input=switch_input)
 
     def _add_gates(self, switches: Iterable[str], switch_input: str) -> None:
         import onnx

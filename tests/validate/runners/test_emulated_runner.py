@@ -24,7 +24,7 @@ from paritygate.precision import Precision
 from paritygate.validate.emulation import canary
 from paritygate.validate.emulation.canary import VALUES, check_canary
 from paritygate.validate.emulation.graph import emulate
-from paritygate.validate.runners.emulated import EmulatedRunner, open_rounding_session, open_emulated
+from paritygate.validate.runners.emulated import EmulatedRunner, open_emulated, open_rounding_session
 
 _FLOAT, _FLOAT16, _BFLOAT16, _INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64
 _ELEMENTS = {Precision.FP16: _FLOAT16, Precision.BF16: _BFLOAT16}
