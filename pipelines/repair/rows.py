@@ -27,7 +27,7 @@ class DividedRows:
 
 
 def divided(batches: Iterable[Batch]) -> DividedRows:
-    """Return the rows of batches, of which none comes twice."""
+    """Return the rows of batches without repeated rows."""
     joined = tuple(_joined(batches))
     ids = [row_id for batch in joined for row_id in batch.ids]
     return DividedRows(batches=joined, checking=frozenset(ids[_PARTS - 1 :: _PARTS]))

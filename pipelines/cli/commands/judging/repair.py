@@ -56,7 +56,7 @@ def command(
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.repair.variant import REPAIRED, repair_variant
-    from paritygate.pipelines.report.terminal.repair import print_repair
+    from paritygate.pipelines.report.terminal.made import print_repair
 
     run = open_given_run(run_folder, "run")
     if variant is None:
