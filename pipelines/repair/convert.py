@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
@@ -17,7 +18,7 @@ from paritygate.pipelines.calibration.calibration import OpenCalibration
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16, open_int8
 from paritygate.pipelines.repair.mixer import MixedRequest, Mixer
-from paritygate.pipelines.repair.rows import divided
+from paritygate.pipelines.repair.rows import divided, halves
 from paritygate.precision import Precision
 from paritygate.text import counted
 
@@ -40,10 +41,10 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     if opened.rows is None or job.source.signature is None:
         msg = "a search needs rows of the samples, and calibration.method dynamic uses none"
         raise UsageError(msg, hint="leave calibration.method out, or name another one")
-    job = replace(job, lower=request.lower)
+    job, batches = _with_calibration(replace(job, lower=request.lower), list(opened.batches()))
     with temporary_folder("repair") as place:
         report("opening the switchable model", 0, 0)
-        mixer = Mixer(_open(job, place), divided(opened.batches()), request, place, report)
+        mixer = Mixer(_open(job, place), divided(batches), request, place, report)
         mixer.choose()
         conversion = _converted(job, mixer)
         while not mixer.proves(_file_of(job, conversion)):
@@ -56,9 +57,22 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
         msg = f"unrepaired: with {_kept(repair)} in fp32, the model is neither smaller nor faster than in fp32"
         raise UnrepairedError(msg, hint=_HINT)
     repair.save(job.folder)
-    note = f"{_kept(repair)} of {repair.switches} kept in fp32, found in {counted(repair.runs, 'run')}"
+    rows = counted(repair.searched.rows + repair.checked.rows, "row")
+    found = f"found in {counted(repair.runs, 'run')} on {rows}, by which it is not judged"
+    note = f"{_kept(repair)} of {repair.switches} kept in fp32, {found}"
     facts = {**conversion.facts, "repair": {**to_data(repair), **repair.for_other_tools}}
     return replace(conversion, notes=(*conversion.notes, note), facts=facts)
+
+
+def _with_calibration(job: ConversionJob, batches: list[Batch]) -> tuple[ConversionJob, list[Batch]]:
+    """Return the job with the rows to calibrate on, and the rows to search by, which are others for INT8."""
+    calibration = job.calibration
+    if job.lower is not Precision.INT8 or calibration is None:
+        return job, batches
+    calibrating, others = halves(batches)
+    facts = {**calibration.facts, "rows": sum(batch.rows for batch in calibrating)}
+    read = replace(calibration, read=lambda: (batch.inputs for batch in calibrating), facts=facts)
+    return replace(job, calibration=read), others
 
 
 def _open(job: ConversionJob, place: Path) -> LoweredModel:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.validate.samples.split import rows_kept
 
 # Every third row only checks.
 _PARTS = 3
@@ -31,6 +32,18 @@ def divided(batches: Iterable[Batch]) -> DividedRows:
     joined = tuple(_joined(batches))
     ids = [row_id for batch in joined for row_id in batch.ids]
     return DividedRows(batches=joined, checking=frozenset(ids[_PARTS - 1 :: _PARTS]))
+
+
+def halves(batches: Iterable[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """Return every second row, and the others: ranges that were chosen by a row hide how others leave them."""
+    first, second = [], []
+    seen = 0
+    for batch in batches:
+        is_first = [(seen + at) % 2 == 0 for at in range(batch.rows)]
+        seen += batch.rows
+        first.append(rows_kept(batch, is_first))
+        second.append(rows_kept(batch, [not item for item in is_first]))
+    return _joined(first), _joined(second)
 
 
 def _joined(batches: Iterable[Batch]) -> list[Batch]:

@@ -17,9 +17,9 @@ def loud_model() -> onnx.ModelProto:
     """Return two layers, between which values of about 1e6 are made and taken back."""
     random = np.random.default_rng(3)
     weights = {
-        "first": random.normal(size=(_WIDE, 32)) * 0.4,
-        "second": random.normal(size=(32, 32)) * 0.2,
-        "third": random.normal(size=(32, 3)) * 0.2,
+        "first": random.normal(size=(_WIDE, 96)) * 0.4,
+        "second": random.normal(size=(96, 96)) * 0.1,
+        "third": random.normal(size=(96, 3)) * 0.2,
         "large": np.float32(1e6),
         "small": np.float32(1e-6),
     }
