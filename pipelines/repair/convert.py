@@ -41,10 +41,11 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     if opened.rows is None or job.source.signature is None:
         msg = "a search needs rows of the samples, and calibration.method dynamic uses none"
         raise UsageError(msg, hint="leave calibration.method out, or name another one")
-    job, batches = _with_calibration(replace(job, lower=request.lower), list(opened.batches()))
+    job = replace(job, lower=request.lower)
+    searching, batches = _searching(job, list(opened.batches()))
     with temporary_folder("repair") as place:
         report("opening the switchable model", 0, 0)
-        mixer = Mixer(_open(job, place), divided(batches), request, place, report)
+        mixer = Mixer(_open(searching, place), divided(batches), request, place, report)
         mixer.choose()
         conversion = _converted(job, mixer)
         while not mixer.proves(_file_of(job, conversion)):
@@ -64,15 +65,17 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     return replace(conversion, notes=(*conversion.notes, note), facts=facts)
 
 
-def _with_calibration(job: ConversionJob, batches: list[Batch]) -> tuple[ConversionJob, list[Batch]]:
-    """Return the job with the rows to calibrate on, and the rows to search by, which are others for INT8."""
+def _searching(job: ConversionJob, batches: list[Batch]) -> tuple[ConversionJob, list[Batch]]:
+    """Return the job and the rows of the search: for INT8, others than those that its ranges are chosen by.
+
+    The final file has ranges of all these rows, so that fewer values of later ones are cut off.
+    """
     calibration = job.calibration
     if job.lower is not Precision.INT8 or calibration is None:
         return job, batches
     calibrating, others = halves(batches)
-    facts = {**calibration.facts, "rows": sum(batch.rows for batch in calibrating)}
-    read = replace(calibration, read=lambda: (batch.inputs for batch in calibrating), facts=facts)
-    return replace(job, calibration=read), others
+    half = replace(calibration, read=lambda: (batch.inputs for batch in calibrating))
+    return replace(job, calibration=half), others
 
 
 def _open(job: ConversionJob, place: Path) -> LoweredModel:
