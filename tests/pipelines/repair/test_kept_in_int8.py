@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import pytest
-from tests.pipelines.conftest import Desk
 from tests.pipelines.repair.conftest import loud_desk, loud_model
 
 from paritygate.convert.conversion import Calibration, ConversionJob
@@ -18,6 +18,9 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.repair.lowering import open_int8
 from paritygate.precision import Precision
 from paritygate.validate.runners.opening import open_model
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
 
 
 def _job(folder: Path, kept: tuple[str, ...]) -> ConversionJob:
