@@ -46,6 +46,8 @@ class ConversionJob:
     rename: Mapping[str, str] = field(default_factory=dict)  # the name served, by the source's
     opset: int | None = None  # of ONNX; None for the converter's default
     precision: Precision = Precision.FP32  # converters keep the source's; lower ones are derived
+    lower: Precision | None = None  # of the nodes that `mixed` does not keep
+    kept: Mapping[str, str] = field(default_factory=dict)  # nodes that stay in FP32, each with the reason
     calibration: Calibration | None = None
     files: tuple[str, ...] = ()  # read by the code of a `module:callable`, relative to its folder
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -120,6 +122,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_low_precision"),
     "onnx-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_low_precision"),
     "onnx-int8": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_int8"),
+    "onnx-mixed": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_mixed"),
     "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
     "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
     "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino.openvino_to_int8"),

@@ -6,7 +6,7 @@ an integer kernel, each value is only rounded, and converted back and forth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from paritygate.errors import NotAvailableError
@@ -43,8 +43,10 @@ def nothing_to_quantize(graph: onnx.GraphProto) -> NotAvailableError:
     return NotAvailableError(msg, hint="remove the int8 target")
 
 
-def nodes_to_quantize(graph: onnx.GraphProto) -> tuple[str, ...]:
+def nodes_to_quantize(graph: onnx.GraphProto, besides: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the nodes to quantize: products with constant weights, and nodes between convolutions.
+
+    The nodes `besides` stay in float, and so do nodes between convolutions that would read from them.
 
     Products of two activations, such as attention scores, stay in float. So does every node with a value that a graph
     inside an If, Loop or Scan uses, because its values must not change. Nodes need names, and weights must be
@@ -56,7 +58,8 @@ def nodes_to_quantize(graph: onnx.GraphProto) -> tuple[str, ...]:
     chosen = []
     integers: set[str] = set()
     for node in graph.node:
-        if captured.intersection((*node.input, *node.output)) or node.domain not in {"", "ai.onnx"}:
+        is_captured = captured.intersection((*node.input, *node.output))
+        if is_captured or node.domain not in {"", "ai.onnx"} or node.name in besides:
             continue
         is_convolution = node.op_type == "Conv" and _has_constant_weights(node, weights)
         if is_convolution or (node.op_type in _BETWEEN and _works_on(node, integers, constants)):

@@ -29,12 +29,16 @@ _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def quantize_statically(
-    model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration
+    model: onnx.ModelProto,
+    folder: Path,
+    settings: Int8Settings,
+    calibration: Calibration,
+    kept: Collection[str] = (),
 ) -> onnx.ModelProto:
     """Return a prepared FP32 model with quantize and dequantize nodes where they pay, weights in int8 by channel.
 
-    One batch of calibration rows, and of values inside the model, is in memory at a time. The empty `folder` gets
-    temporary files of the model's size.
+    The nodes that are `kept` stay in float. One batch of calibration rows, and of values inside the model, is in memory
+    at a time. The empty `folder` gets temporary files of the model's size.
 
     Raises:
         NotAvailableError: There is nothing to quantize.
@@ -42,7 +46,7 @@ def quantize_statically(
     import onnx
     from onnxruntime import quantization
 
-    names = nodes_to_quantize(model.graph)
+    names = nodes_to_quantize(model.graph, kept)
     if not names:
         # An empty list means every node.
         raise nothing_to_quantize(model.graph)

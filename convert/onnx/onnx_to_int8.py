@@ -48,7 +48,7 @@ def convert(job: ConversionJob) -> Conversion:
     require_backend(settings.tool)
     model = prepared_model(job.source.path)
     inner = inner_nodes(model.graph)
-    quantized = _quantized(model, job.folder, settings, calibration)
+    quantized = _quantized(model, job.folder, settings, calibration, frozenset(job.kept))
     _sort_nodes(quantized.graph)
     lower_ir_version(quantized)
     # A tool's shapes are inferred again where they are needed.
@@ -72,8 +72,11 @@ def convert(job: ConversionJob) -> Conversion:
 
 
 def _quantized(
-    model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration
+    model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration, kept: frozenset[str]
 ) -> onnx.ModelProto:
+    if kept and (settings.tool == "nncf" or settings.method == DYNAMIC):
+        msg = f"nodes cannot be kept in float by {settings.tool}, {settings.method}"
+        raise ConversionError(msg, hint="write calibration: {tool: onnxruntime, method: minmax}")
     if settings.tool == "nncf":
         if is_too_large(model):
             msg = f"NNCF takes ONNX models that fit into one file of {EXTERNAL_DATA_BYTES} bytes, and this one does not"
@@ -84,7 +87,7 @@ def _quantized(
     with tempfile.TemporaryDirectory(dir=folder) as place:
         if settings.method == DYNAMIC:
             return quantize_dynamically(model, Path(place))
-        return quantize_statically(model, Path(place), settings, calibration)
+        return quantize_statically(model, Path(place), settings, calibration, kept)
 
 
 def _notes(settings: Int8Settings, counts: QuantizedCounts, inner: int) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from paritygate.models.onnx.graph import (
     names_in,
     nodes_in,
 )
+from paritygate.models.onnx.lowering import Lowering
 from paritygate.models.onnx.weights import load_external
 from paritygate.precision import Precision
 from paritygate.text import counted
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _SHOWN = 3
+_INSIDE = "it is inside of an If, Loop or Scan"
 # The oldest opset whose Cast has dtypes as numbers, and the oldest whose Cast makes bfloat16.
 _OLDEST = {Precision.FP16: 6, Precision.BF16: 13}
 # The first IR version whose weights need not be inputs of the graph.
@@ -61,17 +63,22 @@ def convert(job: ConversionJob) -> Conversion:
         NotAvailableError: No node would compute in the precision.
     """
     source = job.source.path
-    result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
+    precision, kept = job.lower or job.precision, dict(job.kept)
+    model = read_onnx(source)
+    if job.lower is not None:
+        # Whoever chose the nodes to keep measured these in FP32.
+        kept |= _nodes_inside(model)
+    result = rewrite_precision(model, precision=precision, kept=kept, folder=source.parent)
     if not _computes(result):
         # It would be the FP32 model under another name, with looser limits.
         listed = ", ".join(dict.fromkeys(node.operator for node in result.nodes_kept)) or "none"
-        msg = f"nothing to compute in {job.precision}: no node that computes is converted; in fp32 stay: {listed}"
+        msg = f"nothing to compute in {precision}: no node that computes is converted; in fp32 stay: {listed}"
         raise NotAvailableError(msg, hint=f"remove the {job.precision} target")
     path = job.folder / _MAIN
     save_onnx(result.model, path)
     converted, unconverted = len(result.nodes_converted), len(result.nodes_kept)
     casts = counted(result.casts_added, "cast")
-    done = f"rewritten to {job.precision}: {counted(converted, 'node')}, {unconverted} kept in fp32, {casts} added"
+    done = f"rewritten to {precision}: {counted(converted, 'node')}, {unconverted} kept in fp32, {casts} added"
     notes = [done, *result.notes]
     for what, changes in (("beyond its range", result.clamps), ("too small for it", result.flushes)):
         if changes:
@@ -90,6 +97,15 @@ def convert(job: ConversionJob) -> Conversion:
         "constants_flushed": [str(change) for change in result.flushes],
     }
     return Conversion(main=_MAIN, signature=signature_of_onnx(model), notes=tuple(notes), facts=facts)
+
+
+def _nodes_inside(model: onnx.ModelProto) -> dict[str, str]:
+    """Return the names of the nodes inside of If, Loop and Scan, with the reason why a mixed model keeps them."""
+    copy = deepcopy(model)
+    name_nodes(copy.graph)
+    inline_functions(copy)
+    outer = {node.name for node in copy.graph.node}
+    return {node.name: _INSIDE for node in nodes_in(copy.graph) if node.name not in outer}
 
 
 def _computes(result: RewriteResult) -> bool:
@@ -149,22 +165,8 @@ def rewrite_precision(
         ConversionError: The model is quantized, its opset lacks casts to the precision, or the result is not valid
             ONNX.
     """
-    dtype = low_dtype(precision)
-    work = deepcopy(model)
-    opset_before = opset_of(work)
-    _prepare(work, folder)
-    declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
-    infer_value_types(work)
-    notes: tuple[str, ...] = ()
-    if precision is Precision.BF16:
-        notes = raise_opset(work, dtype)
-        infer_value_types(work)
-    reasons = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph) | dict(kept or {})
-    if precision is Precision.FP16:
-        reasons |= crashing_transposes(work.graph)
-    planner = Planner(dtype=dtype, kept=reasons, opset=opset_of(work), declared=declared)
-    plan = planner.plan(work.graph)
-    _refuse_old_opset(plan, opset_of(work), dtype)
+    opset_before = opset_of(model)
+    work, dtype, plan, notes = _planned(model, precision, kept or {}, folder)
     rounding = ConstantRounding(dtype=dtype)
     casts_added = _write(work, plan, rounding, folder)
     notes += _free_weights(plan, dtype)
@@ -180,6 +182,45 @@ def rewrite_precision(
         nodes_kept=tuple(_kept(plan, dtype)),
         notes=notes,
     )
+
+
+def lowered_nodes(
+    model: onnx.ModelProto, *, precision: Precision, folder: Path | None = None
+) -> tuple[onnx.ModelProto, dict[str, Lowering]]:
+    """Return the model as it is planned, and the nodes of its main graph that a rewrite lowers if none is kept.
+
+    Only nodes that make values of the precision are there; the others read what is made. Raises as `rewrite_precision`.
+    """
+    work, dtype, plan, _ = _planned(model, precision, {}, folder)
+    lowered = {}
+    for step in plan.nodes:
+        outputs = frozenset(at for at, value in step.makes if value.native == dtype.element)
+        if outputs and not step.is_constant:
+            inputs = frozenset(at for at, _, element in step.reads if element == dtype.element)
+            lowered[step.node.name] = Lowering(inputs=inputs, outputs=outputs)
+    return work, lowered
+
+
+def _planned(
+    model: onnx.ModelProto, precision: Precision, kept: Mapping[str, str], folder: Path | None
+) -> tuple[onnx.ModelProto, LowDtype, GraphPlan, tuple[str, ...]]:
+    """Return a prepared copy of the model, the dtype, the plan of its rewrite, and notes."""
+    dtype = low_dtype(precision)
+    work = deepcopy(model)
+    _prepare(work, folder)
+    declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
+    infer_value_types(work)
+    notes: tuple[str, ...] = ()
+    if precision is Precision.BF16:
+        notes = raise_opset(work, dtype)
+        infer_value_types(work)
+    reasons = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph) | dict(kept)
+    if precision is Precision.FP16:
+        reasons |= crashing_transposes(work.graph)
+    planner = Planner(dtype=dtype, kept=reasons, opset=opset_of(work), declared=declared)
+    plan = planner.plan(work.graph)
+    _refuse_old_opset(plan, opset_of(work), dtype)
+    return work, dtype, plan, notes
 
 
 def _prepare(model: onnx.ModelProto, folder: Path | None) -> None:

@@ -50,10 +50,14 @@ class CalibrationRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenCalibration:
-    """The calibration of a converter, and its rows; None where the method needs none."""
+    """The calibration of a converter, and its rows; None where the method needs none.
+
+    `batches` starts the chosen rows again, with what the samples have beside the inputs.
+    """
 
     calibration: Calibration
     rows: CalibratedRows | None
+    batches: Callable[[], Iterator[Batch]] = lambda: iter(())
 
 
 def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenCalibration:
@@ -85,7 +89,7 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
     _check_enough(request, choice)
     calibration = _calibration(
         request,
-        read=lambda: _inputs_of(read(), rows),
+        read=lambda: (batch.inputs for batch in _chosen(read(), rows)),
         facts={
             "rows": len(rows.digests),
             "digest": f"sha256:{hashlib.sha256(b''.join(sorted(rows.digests))).hexdigest()}",
@@ -94,7 +98,7 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
             "dropped_as_compared": choice.dropped,
         },
     )
-    return OpenCalibration(calibration=calibration, rows=rows)
+    return OpenCalibration(calibration=calibration, rows=rows, batches=lambda: _chosen(read(), rows))
 
 
 def _calibration(
@@ -182,7 +186,7 @@ def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
     raise UsageError(msg, hint=f"{hint}, or raise calibration.share" if request.source.split else hint)
 
 
-def _inputs_of(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Mapping[str, NDArray[np.generic]]]:
+def _chosen(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Batch]:
     left = set(rows.digests)
     for batch in batches:
         is_kept = []
@@ -191,7 +195,7 @@ def _inputs_of(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Mappi
             left.discard(digest)
         chosen = rows_kept(batch, is_kept)
         if chosen.rows:
-            yield chosen.inputs
+            yield chosen
 
 
 def _name(source: SampleSource) -> str:

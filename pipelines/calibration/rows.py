@@ -126,7 +126,7 @@ class CalibratedRows:
 
 def calibrated_rows_file(artifact: Artifact) -> Path | None:
     """Return the file of an artifact's calibration rows; None only if the artifact records that it needed none."""
-    if artifact.variant.precision is not Precision.INT8:
+    if artifact.variant.precision not in {Precision.INT8, Precision.MIXED}:
         return None
     # The base of an artifact with fixed dims was calibrated.
     for facts in (artifact.made_by.get("facts", {}), artifact.made_by.get("base", {}).get("facts", {})):

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "Show which steps a run would reuse and which it would redo.",
     "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
     "diagnose": "Name the operators at which two ONNX files part.",
+    "repair": "Keep the fewest operators of a failed variant in FP32.",
     "graph-diff": "Match the nodes of two ONNX files by the values that they compute.",
     "export": "Convert a spec's model to its target formats.",
     "build": "Build the missing targets of a run, such as engines.",
@@ -55,7 +56,7 @@ COMMANDS: Mapping[str, str] = {
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "starting": ("init", "inspect", "backends", "schema"),
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
-    "judging": ("compare", "diagnose", "graph-diff", "validate", "selftest", "gate", "choose", "report"),
+    "judging": ("compare", "diagnose", "repair", "graph-diff", "validate", "selftest", "gate", "choose", "report"),
     "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
     "serving": (*SERVERS, "tune", "shadow", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.convert.checked import convert_and_check, fix_and_check
-from paritygate.convert.conversion import ConversionJob
+from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS
@@ -18,7 +18,12 @@ from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.loading import load_model, naming_signatures
 from paritygate.models.source import ModelRef, SourceKind, check_is_no_function
 from paritygate.models.torch.module import tensors_of
-from paritygate.pipelines.calibration.calibration import CalibrationRequest, note_of_calibration, open_calibration
+from paritygate.pipelines.calibration.calibration import (
+    CalibrationRequest,
+    OpenCalibration,
+    note_of_calibration,
+    open_calibration,
+)
 from paritygate.pipelines.calibration.rows import keep_calibrated_rows
 from paritygate.pipelines.compare.first_rows import (
     HOW_TO_RENAME,
@@ -91,10 +96,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         ties=ties if is_tried else {},
         exporter=args["exporter"],
     )
-    if args["fixed_shape"] is None:
-        conversion = convert_and_check(job, args["format"])
-    else:
-        conversion = fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
+    conversion = _conversion(job, args, opened, report)
     if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
         # The calibration rows of its base are its own.
         keep_calibrated_rows(ref.folder, job.folder)
@@ -109,6 +111,19 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         "source": {**loaded.describe(args["files"]), "digest": digest},
         "ties": ties,
     }
+
+
+def _conversion(
+    job: ConversionJob, args: Mapping[str, Any], opened: OpenCalibration | None, report: Progress
+) -> Conversion:
+    if args["mixed"] is not None and opened is not None:
+        from paritygate.pipelines.repair.convert import convert_mixed
+        from paritygate.pipelines.repair.mixer import MixedRequest
+
+        return convert_mixed(job, from_data(MixedRequest, args["mixed"]), opened, report)
+    if args["fixed_shape"] is None:
+        return convert_and_check(job, args["format"])
+    return fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
 
 
 def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> dict[str, str]:

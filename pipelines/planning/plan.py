@@ -202,7 +202,10 @@ def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
         PlannedJob(job=f"the {what} of {variant} with {run.resolved.name}", would_be=UNKNOWN, why=why)
         for variant in run.resolved.variants
         if not is_recorded or str(variant) not in made
-        for what in ("comparison", *(("emulated comparison",) if has_emulated_row(variant) else ()))
+        for what in (
+            "comparison",
+            *(("emulated comparison",) if has_emulated_row(variant, run.resolved.rules(variant)) else ()),
+        )
     ]
 
 

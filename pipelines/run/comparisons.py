@@ -27,6 +27,7 @@ from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.stage import RULES, Stage
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.reference.recording import Recording
 
 MADE_FROM = "source"
@@ -36,7 +37,7 @@ _REFERENCE = "reference"
 _CALIBRATED_ROWS = "calibrated_rows"
 
 _CPU = "cpu"
-_ROUNDED = frozenset({Precision.FP16, Precision.BF16})
+_ROUNDED = frozenset({Precision.FP16, Precision.BF16, Precision.MIXED})
 _NOTES: Mapping[Precision, str] = {
     Precision.FP32: "fp32 has no rounding to emulate: the graph that the engine was built from ran in ONNX Runtime on "
     "the CPU",
@@ -92,15 +93,16 @@ def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, devi
     return RunComparison(job=job, stage=stage, damage=_other_source(artifact, recording))
 
 
-def has_emulated_row(variant: Variant) -> bool:
+def has_emulated_row(variant: Variant, rules: GateRules) -> bool:
     """Return whether a variant has an emulated row, because it does not run on the CPU as on every device."""
-    return variant.format in ENGINE_FORMATS or (variant.format == "onnx" and variant.precision in _ROUNDED)
+    # Mixed precision with integers has the rules of INT8.
+    return variant.format in ENGINE_FORMATS or (variant.format == "onnx" and rules.precision in _ROUNDED)
 
 
 def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Recording) -> RunComparison | None:
     """Return the emulated row of an artifact, always on the CPU; None for a variant without one."""
     own, variant = comparison_of(run, artifact, recording, _CPU), artifact.variant
-    if not has_emulated_row(variant):
+    if not has_emulated_row(variant, own.job.rules):
         return None
     name = f"compare {variant}, emulated"
     if variant.format == "onnx":

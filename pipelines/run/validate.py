@@ -18,13 +18,21 @@ from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.rules.strictness import record_of
-from paritygate.pipelines.run.comparisons import RunComparison, StalenessCheck, comparison_of, emulated_comparison_of
+from paritygate.pipelines.run.comparisons import (
+    RunComparison,
+    StalenessCheck,
+    built_from,
+    comparison_of,
+    emulated_comparison_of,
+)
 from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.fp32_base import with_fp32_base
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.output_limits import check_limits_of_profiles
+from paritygate.precision import Precision
 from paritygate.text import counted
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Verdict
@@ -97,6 +105,7 @@ def _validate(
             result = row.described(validator.result_of(f"{name}.emulated", artifact, row, damage))
             about = artifact if damage is None and own.damage is None else None
             emulated.append(EvidenceEntry.of(name, result, row.stage, about, is_emulated=True))
+    entries = {name: validator.held_to_fp32(entry, made[name], entries, recording) for name, entry in entries.items()}
     failures = run.failures()
     evidence = Evidence.of(
         run.resolved.name,
@@ -193,6 +202,26 @@ class _Validator:
         """Return the rules of a comparison, with the probes of the command line where it names any."""
         rules = comparison.job.rules
         return rules if self._probes is None else replace(rules, probes=in_order(self._probes))
+
+    def held_to_fp32(
+        self, entry: EvidenceEntry, artifact: Artifact, entries: Mapping[str, EvidenceEntry], recording: Recording
+    ) -> EvidenceEntry:
+        """Return the entry of a mixed variant with a check of its FP32 base; any other entry as it is."""
+        result = entry.result
+        if artifact.variant.precision is not Precision.MIXED or result is None or not result.is_measured:
+            return entry
+        known = entries.get(FP32_EXPORT)
+        verdict = known.verdict if known is not None else self._verdict_of_base(artifact, recording)
+        held = with_fp32_base(result, FP32_EXPORT, verdict)
+        return replace(entry, result=held, verdict=held.verdict, exit_code=held.exit_code)
+
+    def _verdict_of_base(self, artifact: Artifact, recording: Recording) -> str:
+        """Return the verdict of an FP32 base that is no target, as its ONNX file runs on the CPU."""
+        try:
+            base = built_from(self._run, artifact)
+        except ParitygateError:
+            return str(Verdict.ERROR)
+        return self.result_of(FP32_EXPORT, base, comparison_of(self._run, base, recording, _CPU), None).verdict
 
     def diagnosed(self, entries: Mapping[str, EvidenceEntry]) -> dict[str, EvidenceEntry]:
         """Return the entries, with the operators at which variants that failed part from the reference."""

@@ -201,6 +201,7 @@ class VariantMaker:
                 **origin,
                 "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                 "calibration": _calibration(run, variant),
+                "mixed": _mixed(run, variant),
                 "engine": to_data(run.resolved.engine_settings(variant)),
             },
             folder=run.jobs(f"export-{variant}"),
@@ -257,20 +258,30 @@ def _fixed_shape(run: RunFolder, variant: Variant, base: Artifact) -> dict[str, 
 
 
 def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
-    # For engines and fixed dims, the base is calibrated.
-    if variant.precision is not Precision.INT8 or variant.static or variant.format in ENGINE_FORMATS:
+    # For engines and fixed dims, the base is calibrated. Mixed precision is searched by the same rows.
+    is_of_rows = variant.precision in {Precision.INT8, Precision.MIXED}
+    if not is_of_rows or variant.static or variant.format in ENGINE_FORMATS:
         return None
     resolved, part = run.resolved, run.resolved.spec.calibration
+    is_searched = variant.precision is Precision.MIXED
     request = CalibrationRequest(
-        source=resolved.calibration_samples(run.samples_path),
+        source=resolved.calibration_samples(run.samples_path, is_searched=is_searched),
         compared=resolved.samples(run.samples_path),
-        rows=part.rows,
+        rows=part.rows * (2 if is_searched else 1),
         tool=part.tool,
-        # Only ONNX Runtime has dynamic ranges; other formats are calibrated on rows.
-        method=Int8Settings().method if variant.format != "onnx" and part.method == DYNAMIC else part.method,
+        # Only ONNX Runtime has dynamic ranges; other formats are calibrated on rows, and a search measures on them.
+        method=Int8Settings().method if part.method == DYNAMIC and str(variant) != "onnx-int8" else part.method,
         activations=part.activations,
     )
     return to_data(request)
+
+
+def _mixed(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
+    """Return the request of a search for operators to keep in FP32, None for other variants."""
+    target = run.resolved.mixed(variant)
+    if target is None:
+        return None
+    return {"lower": target.lower, "max_runs": target.max_runs, "rules": to_data(run.resolved.rules(variant))}
 
 
 def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool) -> dict[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
-from paritygate.precision import Variant
+from paritygate.precision import Precision, Variant
 
 
 def fitting_targets(kind: SourceKind) -> list[str]:
-    """Return the variants that a kind of source can become, in the order of `AVAILABLE_TARGETS`."""
-    return [str(variant) for variant in AVAILABLE_TARGETS if _is_made_of(str(variant), kind)]
+    """Return the variants without settings that a kind of source can become, in the order of `AVAILABLE_TARGETS`."""
+    return [
+        str(variant)
+        for variant in AVAILABLE_TARGETS
+        if variant.precision is not Precision.MIXED and _is_made_of(str(variant), kind)
+    ]
 
 
 def _is_made_of(name: str, kind: SourceKind) -> bool:

@@ -23,7 +23,7 @@ from paritygate.pipelines.rules.table import RULES
 from paritygate.pipelines.spec import parts
 from paritygate.pipelines.spec.part import SpecPart
 from paritygate.pipelines.spec.role_part import RolePart
-from paritygate.pipelines.spec.targets import Target, fixed_shape_of, variant_of_target
+from paritygate.pipelines.spec.targets import MixedTarget, Target, fixed_shape_of, variant_of_target
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
@@ -49,6 +49,8 @@ AVAILABLE_TARGETS = tuple(
 )
 # The share of samples that int8 is calibrated on by default, and that is not compared.
 _HELD_OUT_SHARE = 0.2
+# The share that a search for operators to keep in FP32 measures on: its result has to hold for the largest differences.
+_SEARCHED_SHARE = 0.4
 
 
 class Spec(SpecPart):
@@ -155,6 +157,11 @@ class ResolvedSpec:
         target = next(targets, None)
         return None if target is None else fixed_shape_of(target, signature)
 
+    def mixed(self, variant: Variant) -> MixedTarget | None:
+        """Return the settings of a target of mixed precision, None for any other."""
+        targets = (target for target in self.spec.targets if isinstance(target, MixedTarget))
+        return next((target for target in targets if variant_of_target(target) == variant), None)
+
     @property
     def source(self) -> ModelRef:
         """The trained model, with the served names.
@@ -241,11 +248,12 @@ class ResolvedSpec:
         inputs = {name: item.rule for name, item in part.inputs.items()}
         return RandomRows(inputs=inputs, rows=part.rows, dims=self.dims, seed=self.spec.seed)
 
-    def calibration_samples(self, path: str | None = None) -> SampleSource:
-        """Return the source of calibration rows; `path` replaces that of the samples only."""
+    def calibration_samples(self, path: str | None = None, *, is_searched: bool = False) -> SampleSource:
+        """Return the source of rows for calibration, or for a search; `path` replaces that of the samples only."""
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
-            split = SampleSplit(share=part.share or _HELD_OUT_SHARE, seed=self.spec.seed)
+            default = _SEARCHED_SHARE if is_searched else _HELD_OUT_SHARE
+            split = SampleSplit(share=part.share or default, seed=self.spec.seed)
             return replace(samples, split=split)
         return SampleSource(
             text=part.source,
@@ -266,7 +274,8 @@ class ResolvedSpec:
         return tuple(
             variant
             for variant in self.variants
-            if variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx")
+            if variant.precision is Precision.MIXED
+            or (variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx"))
         )
 
     def engine_settings(self, variant: Variant) -> EngineSettings:
@@ -359,8 +368,15 @@ class ResolvedSpec:
         return {name: tuple(columns) for name, columns in self._of_outputs("columns").items()}
 
     def _tolerance(self, variant: Variant) -> Tolerance:
+        mixed = self.mixed(variant)
+        # Operators in FP16 have the limits of mixed precision, and integers need their own.
+        is_int8 = mixed is not None and Precision(mixed.lower) is Precision.INT8
         try:
-            return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}), self.columns)
+            return parse_tolerance(
+                Precision.INT8 if is_int8 else variant.precision,
+                self.spec.tolerance.get(str(variant), {}),
+                self.columns,
+            )
         except UsageError as err:
             msg = f"spec {self.origin}: {variant}: {err}"
             raise UsageError(msg, **err.next_step) from err

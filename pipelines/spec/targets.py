@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -17,6 +17,9 @@ from paritygate.text import closest, nearest_first
 # The largest size for every runtime: some use 32 bits.
 _LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]
+# The target with settings of its own, and the runs of its search.
+MIXED: Final = "onnx-mixed"
+DEFAULT_MAX_RUNS = 60
 _Value = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -35,11 +38,30 @@ class StaticTarget(BaseModel):
     )
 
 
+class MixedTarget(BaseModel):
+    """A variant in a lower precision whose few operators that need FP32 are found and kept in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["onnx-mixed"] = Field(description="The variant.")
+    lower: Literal["fp16", "int8"] = Field(description="The precision of all other operators.")
+    max_runs: Annotated[int, Field(ge=1, strict=True)] = Field(
+        default=DEFAULT_MAX_RUNS, description="How often the search may run the rows that it measures on."
+    )
+
+
 def _kind_of(item: object) -> str:
-    return "static" if isinstance(item, (Mapping, StaticTarget)) else "name"
+    if isinstance(item, (str, StaticTarget)) or not isinstance(item, (Mapping, MixedTarget)):
+        return "static" if isinstance(item, StaticTarget) else "name"
+    name = item.name if isinstance(item, MixedTarget) else item.get("name")
+    return "mixed" if name == MIXED or (isinstance(item, Mapping) and "lower" in item) else "static"
 
 
-Target = Annotated[Annotated[str, Tag("name")] | Annotated[StaticTarget, Tag("static")], Discriminator(_kind_of)]
+AnyTarget = str | StaticTarget | MixedTarget
+Target = Annotated[
+    Annotated[str, Tag("name")] | Annotated[StaticTarget, Tag("static")] | Annotated[MixedTarget, Tag("mixed")],
+    Discriminator(_kind_of),
+]
 
 
 def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
@@ -50,7 +72,7 @@ def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
     return (*place[:2], *place[3:]) if place[:1] == ("targets",) else place
 
 
-def variant_of_target(target: str | StaticTarget) -> Variant:
+def variant_of_target(target: AnyTarget) -> Variant:
     """Return the variant of a target; a `UsageError` if there is none, or a size exceeds every runtime's limit."""
     variant = _variant(target)
     for name, size in variant.static:
@@ -60,9 +82,9 @@ def variant_of_target(target: str | StaticTarget) -> Variant:
     return variant
 
 
-def _variant(target: str | StaticTarget) -> Variant:
-    if isinstance(target, str):
-        return Variant.parse(target)
+def _variant(target: AnyTarget) -> Variant:
+    if not isinstance(target, StaticTarget):
+        return Variant.parse(target if isinstance(target, str) else target.name)
     plain = Variant.parse(target.name)
     if plain.static:
         msg = f"target {target.name!r} has fixed dims in its name, and static beside it"
@@ -70,12 +92,12 @@ def _variant(target: str | StaticTarget) -> Variant:
     return Variant(format=plain.format, precision=plain.precision, static=tuple(target.static.items()))
 
 
-def name_of_target(target: str | StaticTarget) -> str:
+def name_of_target(target: AnyTarget) -> str:
     """Return the name of a target's variant; raises as `variant_of_target`."""
     return str(variant_of_target(target))
 
 
-def fixed_shape_of(target: str | StaticTarget, signature: Signature) -> FixedShape | None:
+def fixed_shape_of(target: AnyTarget, signature: Signature) -> FixedShape | None:
     """Return how the dims of a target are fixed, None if none is; `signature` has no fixed dims yet.
 
     Raises:
@@ -84,8 +106,8 @@ def fixed_shape_of(target: str | StaticTarget, signature: Signature) -> FixedSha
     variant = variant_of_target(target)
     if not variant.static:
         return None
-    pad: Mapping[str, float] = {} if isinstance(target, str) else target.pad
-    dtypes: Mapping[str, str] = {} if isinstance(target, str) else target.dtypes
+    pad: Mapping[str, float] = target.pad if isinstance(target, StaticTarget) else {}
+    dtypes: Mapping[str, str] = target.dtypes if isinstance(target, StaticTarget) else {}
     try:
         return FixedShape(dims=dict(variant.static), pad=pad, dtypes=dtypes, signature=signature)
     except UsageError as err:
@@ -94,7 +116,7 @@ def fixed_shape_of(target: str | StaticTarget, signature: Signature) -> FixedSha
 
 
 def check_targets(
-    targets: Sequence[str | StaticTarget], *, available: Sequence[Variant], signature: Signature | None, origin: str
+    targets: Sequence[AnyTarget], *, available: Sequence[Variant], signature: Signature | None, origin: str
 ) -> None:
     """Check that every target is available and occurs once.
 
@@ -129,9 +151,7 @@ def _digits(name: str) -> str:
     return "".join(sorted(filter(str.isdigit, name)))
 
 
-def _check_target(
-    target: str | StaticTarget, available: Sequence[Variant], signature: Signature | None, origin: str
-) -> None:
+def _check_target(target: AnyTarget, available: Sequence[Variant], signature: Signature | None, origin: str) -> None:
     name = target if isinstance(target, str) else target.name
     plain, names = name.partition("@")[0], [str(each) for each in available]
     meant = target_meant(name, names)
@@ -143,6 +163,9 @@ def _check_target(
     except UsageError as err:
         msg = f"spec {origin}: {err}"
         raise UsageError(msg, hint=meant or err.hint) from err
+    if str(variant.dynamic) == MIXED and not isinstance(target, MixedTarget):
+        msg = f"spec {origin}: target {name!r} needs the precision of its other operators, and has no fixed dims"
+        raise UsageError(msg, hint=f"write {{name: {MIXED}, lower: fp16}}, or lower: int8")
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"
         raise UsageError(msg, hint=f"use {variant.dynamic}, or fix the dims of another format")

@@ -23,6 +23,7 @@ __all__ = [
     "ReferenceRefusedError",
     "RepositoryError",
     "StorageError",
+    "UnrepairedError",
     "UnsupportedOperatorsError",
     "UsageError",
     "ZeroRowsError",
@@ -99,6 +100,10 @@ class ConversionError(ParitygateError):
 
 class NotAvailableError(ConversionError):
     """The variant is impossible: the format cannot hold the model, or none of it computes in the precision."""
+
+
+class UnrepairedError(ConversionError):
+    """No mixed precision was found that is within the limits and smaller or faster than FP32."""
 
 
 class UnsupportedOperatorsError(NotAvailableError):

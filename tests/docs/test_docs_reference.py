@@ -99,16 +99,13 @@ def test_the_readme_and_the_help_name_the_same_exit_codes(pages: dict[str, Page]
     assert in_readme == in_help == {str(int(code)) for code in ExitCode if code < ExitCode.INTERRUPTED}
 
 
-def model_in(annotation: object) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model within an annotation, and whether it is the value of a mapping."""
+def models_in(annotation: object) -> Iterator[tuple[type[BaseModel], bool]]:
+    """Yield each model within an annotation, and whether it is the value of a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
+        yield annotation, False
     is_mapping = get_origin(annotation) is dict
     for inner in get_args(annotation):
-        model, is_inner_mapping = model_in(inner)
-        if model is not None:
-            return model, is_mapping or is_inner_mapping
-    return None, False
+        yield from ((model, is_mapping or is_inner_mapping) for model, is_inner_mapping in models_in(inner))
 
 
 def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -116,9 +113,13 @@ def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any
     for name, item in model.model_fields.items():
         key = f"{prefix}{item.alias or name}"
         yield key, item
-        inner, is_mapping = model_in(item.annotation)
-        if inner is not None:
-            yield from keys_of(inner, f"{key}.<name>." if is_mapping else f"{key}.")
+        seen = set()
+        for inner, is_mapping in models_in(item.annotation):
+            # Kinds of a target share their name.
+            for found, field in keys_of(inner, f"{key}.<name>." if is_mapping else f"{key}."):
+                if found not in seen:
+                    yield found, field
+                seen.add(found)
 
 
 def test_the_spec_page_has_every_key_and_no_other(pages: dict[str, Page]) -> None:

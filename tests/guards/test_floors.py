@@ -38,23 +38,43 @@ MAY_IMPORT_IN_PIPELINES = {
     "diagnose": {"process", "compare"},
     "choice": {"spec", "compare", "benchmark", "run"},
     "packing": {"process", "compare", "run"},
+    "repair": {"process", "calibration", "spec", "compare", "run", "choice"},
     "report": {"compare", "benchmark", "run", "choice"},
     "release": {"rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "serving"},
     "tuning": {"process", "spec", "run", "report", "release", "serving"},
     "shadow": {"process", "spec", "run", "release"},
     "selftest": {"process", "spec", "compare", "run", "report"},
-    "jobs": {"process", "calibration", "spec", "compare", "inspecting", "benchmark", "run", "selftest", "diagnose"},
+    "jobs": {
+        "process",
+        "calibration",
+        "spec",
+        "compare",
+        "inspecting",
+        "benchmark",
+        "run",
+        "selftest",
+        "diagnose",
+        "repair",
+    },
     "run_spec": {"process", "cache", "spec", "compare", "run", "choice", "report", "release"},
     "planning": {"process", "cache", "spec", "run", "run_spec"},
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
+<<<<<<< HEAD
         *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow"),
+=======
+        *("run_spec", "serving", "past_runs", "planning", "tuning", "repair"),
+>>>>>>> repair
     },
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
+<<<<<<< HEAD
         *("diagnose", "shadow"),
+=======
+        *("diagnose", "repair"),
+>>>>>>> repair
     },
 }
 MOST_MODULES = 20

@@ -58,6 +58,8 @@ CHECKED = {
     "pipelines/release/views/places.py: self._address / checked_name(name)",
     "pipelines/release/views/request.py: self.root / self.name",
     "pipelines/report/tables/run.py: artifact.folder / file",
+    "pipelines/repair/variant.py: place / made.main",
+    "pipelines/repair/variant.py: run.folder / FOLDER / name",
     "pipelines/run/comparisons.py: artifact.folder / artifact.main",
     "pipelines/run/variant_maker.py: run.folder / f'.{name}.partial'",
     "pipelines/run/workspace.py: root / 'runs' / resolved.name",

@@ -123,6 +123,11 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
     model = read_onnx(path)
     inline_functions(model)
     name_nodes(model.graph)
+    return tensor_graph_of(model, path, meter)
+
+
+def tensor_graph_of(model: onnx.ModelProto, path: Path, meter: Meter) -> TensorGraph:
+    """Return the graph of a model without local functions, whose nodes have names; it was read from `path`."""
     graph = model.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     constants = [node for node in graph.node if node.op_type == "Constant"]

@@ -67,25 +67,30 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
     served = rename_signature(own, loaded.ref.rename)
     stored = precision_of_onnx(proto, path.parent)
     graph = emulate(proto, path.parent, precision)
-    _run_canary_alone(tuple(graph.canary_outputs))
-    session = _open_session(graph.model, graph.weights, str(path))
+    check_rounding(tuple(graph.canary_outputs))
+    session = open_rounding_session(graph.model, graph.weights, str(path))
     # The weights of an original were rounded before they ran.
     weights_precision = precision if graph.is_original else stored
     facts = _facts(session, graph, precision, precision_found=weights_precision)
     return EmulatedRunner(session=session, graph=graph, own=own, served=served, facts=facts)
 
 
-def _run_canary_alone(precisions: tuple[Precision, ...]) -> None:
-    """Check that a session like those of the emulated graphs rounds."""
+def check_rounding(precisions: tuple[Precision, ...]) -> None:
+    """Raise BackendError unless a session like those of the emulated graphs rounds to the precisions."""
     canary, fed, outputs = canary_alone(precisions)
-    session = _open_session(canary, {}, "the canary")
+    session = open_rounding_session(canary, {}, "the canary")
     for precision, squares in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):
         check_canary(squares, precision)
 
 
-def _open_session(
+def open_rounding_session(
     graph: onnx.ModelProto, weights: Mapping[str, NDArray[np.generic]], name: str, *, level: str = _LEVEL
 ) -> onnxruntime.InferenceSession:
+    """Return a session that keeps the rounding of a graph; `weights` are those that the graph holds no data of.
+
+    Raises:
+        BackendError: ONNX Runtime refused the graph, which is called `name`.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -213,7 +218,7 @@ def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
     signature = signature_of_onnx(proto)
     graph = emulate(proto, path.parent, precision)
     watched = _add_watch(graph.model)
-    session = _open_session(graph.model, graph.weights, str(path))
+    session = open_rounding_session(graph.model, graph.weights, str(path))
     facts = _facts(session, graph, precision, precision_found=precision)
     return OverflowWatch(session=session, graph=graph, signature=signature, facts=facts, watched=watched)
 

@@ -29,7 +29,7 @@ _MAY_LEAVE = frozenset(
         *("runtime", "score_floor", "share", "side", "spread", "steps", "substitutes", "times", "total", "values"),
         *("version", "versions", "without", "by", "what", "edge", "about", "lacks", "declared", "labels"),
         *("actual_names", "expected_names", "before", "after", "std", "min_iou"),
-        *("numbers", "operator", "operators", "other_operator", "other_operators"),
+        *("base", "numbers", "operator", "operators", "other_operator", "other_operators", "verdict"),
     }
 )
 

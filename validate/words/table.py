@@ -70,6 +70,9 @@ _CONTRACT = {
     "measured.no_entries": "because one of its axes is empty in every batch. If this is correct, ignore the output: "
     "outputs: {{{output}: {{ignore: REASON}}}} in the spec, or --ignore {output}=REASON",
     "fixed_dims": "{cause}",
+    "fp32_base": "{base}, from which it is made, does not fail",
+    "fp32_base.failed": "{base}, from which it is made, does not pass ({verdict}), so precision is not the cause. "
+    "Run `diagnose` to find the operator",
     "provider": "{side}: {cause}",
     "distinct": "reference and candidate are different files",
     "distinct.recorded": "both recordings have the same bytes ({digest}), so one may be a copy of the other",

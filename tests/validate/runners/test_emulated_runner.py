@@ -24,7 +24,7 @@ from paritygate.precision import Precision
 from paritygate.validate.emulation import canary
 from paritygate.validate.emulation.canary import VALUES, check_canary
 from paritygate.validate.emulation.graph import emulate
-from paritygate.validate.runners.emulated import EmulatedRunner, _open_session, open_emulated
+from paritygate.validate.runners.emulated import EmulatedRunner, open_emulated, open_rounding_session
 
 _FLOAT, _FLOAT16, _BFLOAT16, _INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64
 _ELEMENTS = {Precision.FP16: _FLOAT16, Precision.BF16: _BFLOAT16}
@@ -441,7 +441,7 @@ def test_answers_do_not_depend_on_the_optimisation_level(tmp_path: Path, precisi
     emulated = emulate(read_onnx(_fusable(tmp_path)), tmp_path, precision)
     x = _normal(2, 3, 8, 8)
     found = [
-        _open_session(emulated.model, emulated.weights, "it", level=level).run(
+        open_rounding_session(emulated.model, emulated.weights, "it", level=level).run(
             ["y"], {emulated.inputs["x"]: x, emulated.canary_input: VALUES}
         )[0]
         for level in _LEVELS
@@ -471,7 +471,7 @@ def test_a_graph_that_does_not_round_is_found_out_with_the_batch(tmp_path: Path)
     for node in emulated.model.graph.node:
         if node.op_type == "Cast":
             node.attribute[0].i = _FLOAT
-    session = _open_session(emulated.model, emulated.weights, "it")
+    session = open_rounding_session(emulated.model, emulated.weights, "it")
     unsound = EmulatedRunner(
         session=session, graph=emulated, own=sound.signature, served=sound.signature, facts=sound.facts
     )

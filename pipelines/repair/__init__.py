@@ -1,0 +1,1 @@
+"""Find the fewest operators of a variant that have to stay in FP32."""

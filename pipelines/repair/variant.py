@@ -1,0 +1,206 @@
+"""Repair a failed FP16 or INT8 variant of a finished run, and put the result through the whole gate."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from paritygate.artifact import Artifact
+from paritygate.codec import finite_or_none, from_data, to_data
+from paritygate.errors import InputFileError, UnrepairedError, UsageError
+from paritygate.files import make_marked_folder, read_json, remove_marked_folder, storage_errors, write_json_atomically
+from paritygate.formats import ENGINE_FORMATS
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
+from paritygate.pipelines.compare.job import compare
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.repair.result import REPAIR_FILE, Repair
+from paritygate.pipelines.run.comparisons import RunComparison, comparison_of, emulated_comparison_of
+from paritygate.pipelines.run.diagnosis import FP32_EXPORT
+from paritygate.pipelines.run.evidence import EvidenceEntry
+from paritygate.pipelines.run.variant_maker import VariantMaker
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.spec.schema import ResolvedSpec
+from paritygate.pipelines.spec.targets import MIXED, MixedTarget
+from paritygate.precision import Precision, Variant
+from paritygate.validate.measure.check import Status, Verdict
+from paritygate.validate.reference.recording import Recording
+
+REPAIRED, UNREPAIRED = "repaired", "unrepaired"
+FOLDER = "repaired"
+_LOWER: Mapping[Precision, Literal["fp16", "int8"]] = {Precision.FP16: "fp16", Precision.INT8: "int8"}
+_ONNX, _CPU = "onnx", "cpu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """The gate's verdict on a repaired file, on rows that the search did not use."""
+
+    verdict: str
+    rows: int
+    tolerance_used: float | None
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepairedVariant:
+    """The outcome of a repair.
+
+    `outcome` is `repaired` if the whole gate passes, and `unrepaired` if not. `held_out` is of the file as it ran,
+    `emulated` of an FP16 file with every value rounded, None for INT8. `target` makes the file a target of a spec.
+    """
+
+    variant: str
+    outcome: str
+    file: Path
+    repair: Repair
+    held_out: HeldOut
+    emulated: HeldOut | None
+    target: str
+
+
+def repair_variant(
+    run: RunFolder, name: str, *, max_runs: int, time_limit_s: float, progress: Progress
+) -> RepairedVariant:
+    """Repair a variant that failed, in a folder below the run folder, with `repair.json` beside the file.
+
+    Raises:
+        UsageError: The variant did not fail, or the run has a mixed variant of its own.
+        InputFileError: The run has no such variant, or no evidence.
+        UnrepairedError: It fails in FP32 too, it is of a precision that is not repaired, or no operators to keep in
+            FP32 suffice.
+        ConversionError: It cannot be converted.
+    """
+    variant, entries = Variant.parse(name), _entries(run)
+    _check_failed(run, variant, entries)
+    lower = _LOWER[variant.precision]
+    judging = _Judging(
+        run=replace(run, resolved=_with_mixed(run.resolved, name, lower, max_runs)),
+        name=name,
+        recording=Recording.load(run.reference),
+        time_limit_s=time_limit_s,
+        progress=progress,
+    )
+    maker = VariantMaker(judging.run, [MIXED], time_limit_s=time_limit_s, progress=progress)
+    judging.check_fp32(maker.make(FP32_EXPORT), entries)
+    made = maker.make(MIXED)
+    if isinstance(made, FailedVariant):
+        raise UnrepairedError(made.message, hint=made.hint, command=made.command)
+    place = run.folder / FOLDER / name
+    try:
+        held_out, emulated = judging.held_out(made), judging.emulated(made)
+        with storage_errors(place):
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(made.folder, place)
+    finally:
+        # The run itself has no such variant.
+        remove_marked_folder(made.folder)
+    is_repaired = all(item is None or item.verdict == Verdict.PASS for item in (held_out, emulated))
+    repaired = RepairedVariant(
+        variant=name,
+        outcome=REPAIRED if is_repaired else UNREPAIRED,
+        file=place / made.main,
+        repair=from_data(Repair, {key: made.made_by["facts"]["repair"][key] for key in Repair.__dataclass_fields__}),
+        held_out=held_out,
+        emulated=emulated,
+        target=f"{{name: {MIXED}, lower: {lower}}}",
+    )
+    record = {"outcome": repaired.outcome, "held_out": to_data(held_out), "emulated": to_data(emulated)}
+    write_json_atomically(place / REPAIR_FILE, {**read_json(place / REPAIR_FILE), "variant": name, **record})
+    return repaired
+
+
+def _entries(run: RunFolder) -> dict[str, list[EvidenceEntry]]:
+    """Return the evidence by variant: as it ran, and emulated."""
+    evidence = run.evidence()
+    if evidence is None:
+        msg = f"{run.folder} has no evidence, so no variant is known to fail"
+        raise InputFileError(msg, hint="validate it", command=f"convert-and-validate validate --run {_path(run)}")
+    entries: dict[str, list[EvidenceEntry]] = {}
+    for entry in (*evidence.variants, *evidence.emulated):
+        entries.setdefault(entry.variant, []).append(entry)
+    return entries
+
+
+def _check_failed(run: RunFolder, variant: Variant, entries: Mapping[str, list[EvidenceEntry]]) -> None:
+    name = str(variant)
+    if name not in entries:
+        msg = f"the run has no variant {name!r} (variants: {', '.join(entries)})"
+        raise InputFileError(msg, hint="name one of them with --variant")
+    if MIXED in entries:
+        msg = f"the run has a target {MIXED} of its own, which already is a repair"
+        raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
+    if variant.precision not in _LOWER or variant.static or variant.format not in {_ONNX, *ENGINE_FORMATS}:
+        msg = f"{name} cannot be repaired by precision (expected: fp16 or int8 of {_ONNX} or an engine, dims not fixed)"
+        raise UnrepairedError(msg, hint="find the operator that differs", command=_diagnose(run, name))
+    if all(entry.verdict != Verdict.FAIL for entry in entries[name]):
+        msg = f"{name} does not fail (verdict: {entries[name][0].verdict}), so there is nothing to repair"
+        raise UsageError(msg, hint="name a variant that fails with --variant")
+
+
+def _with_mixed(resolved: ResolvedSpec, name: str, lower: Literal["fp16", "int8"], max_runs: int) -> ResolvedSpec:
+    """Return the spec with a mixed target that has the limits of the variant."""
+    target, spec = MixedTarget(name=MIXED, lower=lower, max_runs=max_runs), resolved.spec
+    limits = {MIXED: spec.tolerance[name]} if name in spec.tolerance else {}
+    changes = {"targets": [*spec.targets, target], "tolerance": {**spec.tolerance, **limits}}
+    return replace(resolved, spec=spec.model_copy(update=changes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Judging:
+    """The gate on the files of a repair."""
+
+    run: RunFolder
+    name: str
+    recording: Recording
+    time_limit_s: float
+    progress: Progress
+
+    def check_fp32(self, base: Artifact | FailedVariant, entries: Mapping[str, list[EvidenceEntry]]) -> None:
+        """Refuse a variant whose FP32 base does not pass, because precision would hide a fault of the conversion."""
+        if FP32_EXPORT in entries:
+            verdict = entries[FP32_EXPORT][0].verdict
+        elif isinstance(base, FailedVariant):
+            verdict = base.verdict
+        else:
+            verdict = self._result("base", comparison_of(self.run, base, self.recording, _CPU)).verdict
+        if verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}:
+            return
+        msg = f"{FP32_EXPORT}, from which it is made, does not pass either ({verdict}), so precision is not the cause"
+        command = _diagnose(self.run, FP32_EXPORT)
+        raise UnrepairedError(msg, hint="find the operator that differs", command=command)
+
+    def held_out(self, artifact: Artifact) -> HeldOut:
+        """Return the verdict on the file as it runs on the CPU."""
+        return _held_out(self._result("held-out", comparison_of(self.run, artifact, self.recording, _CPU)))
+
+    def emulated(self, artifact: Artifact) -> HeldOut | None:
+        """Return the verdict on the file with every value rounded; None where nothing is to be rounded."""
+        comparison = emulated_comparison_of(self.run, artifact, self.recording)
+        return None if comparison is None else _held_out(self._result("emulated", comparison))
+
+    def _result(self, what: str, comparison: RunComparison) -> ComparisonResult:
+        place = make_marked_folder(self.run.jobs(f"repair-{self.name}-{what}"))
+
+        def report(stage: str, done: int, total: int) -> None:
+            self.progress(f"{what}: {stage}", done, total)
+
+        return compare(comparison.job, time_limit_s=self.time_limit_s, folder=place, progress=report, do=self.run.do)
+
+
+def _held_out(result: ComparisonResult) -> HeldOut:
+    share = tolerance_used((check.name, check.measured, check.limit) for check in result.checks)
+    failed = dict.fromkeys(check.name for check in result.checks if check.status in {Status.FAIL, Status.ERROR})
+    return HeldOut(verdict=result.verdict, rows=result.rows, tolerance_used=finite_or_none(share), failed=tuple(failed))
+
+
+def _diagnose(run: RunFolder, name: str) -> str:
+    return f"convert-and-validate diagnose --run {_path(run)} --variant {name}"
+
+
+def _path(run: RunFolder) -> str:
+    return shlex.quote(str(run.folder))

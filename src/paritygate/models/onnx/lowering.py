@@ -1,0 +1,13 @@
+"""Describe which values of a node have a lower precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lowering:
+    """The positions of the FP32 inputs and outputs of a node that are of a lower precision once it is converted."""
+
+    inputs: frozenset[int]
+    outputs: frozenset[int]
