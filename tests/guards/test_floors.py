@@ -61,20 +61,12 @@ MAY_IMPORT_IN_PIPELINES = {
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
-<<<<<<< HEAD
-        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow"),
-=======
-        *("run_spec", "serving", "past_runs", "planning", "tuning", "repair"),
->>>>>>> repair
+        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow", "repair"),
     },
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
-<<<<<<< HEAD
-        *("diagnose", "shadow"),
-=======
-        *("diagnose", "repair"),
->>>>>>> repair
+        *("diagnose", "shadow", "repair"),
     },
 }
 MOST_MODULES = 20
