@@ -41,9 +41,9 @@ def _constant(graph: TensorGraph, name: str) -> NDArray[Any] | None:
     if made.op_type in {"Identity", "Cast"}:
         values = _constant(graph, made.input[0])
         return values if values is None or made.op_type == "Identity" else values.astype(_cast_to(made))
-    item = made.attribute[0] if made.op_type == "Constant" else None
-    is_listed = item is not None and item.name.startswith(("value_float", "value_int"))
-    return np.asarray(get_attribute_value(item)) if is_listed else None
+    if made.op_type != "Constant" or not made.attribute[0].name.startswith(("value_float", "value_int")):
+        return None
+    return np.asarray(get_attribute_value(made.attribute[0]))
 
 
 def _cast_to(node: onnx.NodeProto) -> np.dtype[Any]:
