@@ -118,8 +118,6 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
     Raises:
         InputFileError: The file is no ONNX model, or its external data is missing.
     """
-    from paritygate.validate.divergence.values.onnx import OnnxValues
-
     model = read_onnx(path)
     inline_functions(model)
     name_nodes(model.graph)
@@ -128,6 +126,8 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
 
 def tensor_graph_of(model: onnx.ModelProto, path: Path, meter: Meter) -> TensorGraph:
     """Return the graph of a model without local functions, whose nodes have names; it was read from `path`."""
+    from paritygate.validate.divergence.values.onnx import OnnxValues
+
     graph = model.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     constants = [node for node in graph.node if node.op_type == "Constant"]
