@@ -20,7 +20,6 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.rules.strictness import record_of
 from paritygate.pipelines.run.comparisons import RunComparison, StalenessCheck, comparison_of, emulated_comparison_of
-from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
@@ -113,8 +112,11 @@ def _validate(
     _write(run, evidence)
     if is_diagnosing:
         # The evidence of the verdicts stays, whatever ends the diagnosis.
-        entries = validator.diagnosed(entries)
-        _write(run, replace(evidence, variants=tuple(entries.get(each.variant, each) for each in evidence.variants)))
+        diagnosed = validator.diagnosed(entries)
+        if diagnosed != entries:
+            entries = diagnosed
+            variants = tuple(entries.get(each.variant, each) for each in evidence.variants)
+            _write(run, replace(evidence, variants=variants))
     return {name: entry.result for name, entry in entries.items() if entry.result is not None}
 
 
@@ -203,6 +205,8 @@ class _Validator:
         result, run = entry.result, self._run
         if result is None or result.verdict != Verdict.FAIL:
             return entry
+        from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
+
         export = entries.get(FP32_EXPORT)
         if run.resolved.source.kind is not SourceKind.ONNX and (export is None or export.verdict != Verdict.PASS):
             # An export that was not compared, or fails, is no reference.

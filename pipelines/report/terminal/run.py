@@ -25,7 +25,6 @@ from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
-from paritygate.pipelines.report.terminal.serving import update_lines
 from paritygate.pipelines.run.workspace import targets_left_out
 from paritygate.text import echo
 
@@ -159,7 +158,9 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
 
 def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | None) -> Iterator[str]:
     """Yield the outcome of views that follow the alias."""
-    if outcome.repository is not None:
+    if outcome.repository is not None and outcome.views:
+        from paritygate.pipelines.report.terminal.serving import update_lines
+
         yield from update_lines(views, outcome.repository, width)
 
 
