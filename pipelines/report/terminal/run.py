@@ -170,7 +170,7 @@ def _reused(outcome: RunOutcome) -> Iterator[str]:
     changed = [job for job in outcome.jobs if job.why]
     if changed:
         jobs = "1 job was" if len(changed) == 1 else f"{len(changed)} jobs were"
-        yield f"{jobs} done again: {changed[0].why}"
+        yield f"{jobs} done again, because {changed[0].why}"
     if not taken:
         return
     judged = sum(job.is_judged_anew for job in taken)
