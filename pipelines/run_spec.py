@@ -30,7 +30,6 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.signing.keys import SigningKey
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
-from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.relaxed_rules import check_asks_enough
@@ -289,6 +288,8 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
     if is_wanted is None:
         is_wanted = is_benchmark_wanted(run.resolved, options.limits)
     if is_wanted:
+        from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
+
         plan = plan_of(run.resolved)
         # An explicit request measures, because figures may have changed since.
         if options.is_benchmarking is None and take_over_benchmark(run, plan, options.device):

@@ -39,7 +39,6 @@ from paritygate.pipelines.process.child import (
     run_here,
 )
 from paritygate.pipelines.process.file_access.accesses import FileAccesses
-from paritygate.pipelines.process.file_access.listener import Listener
 from paritygate.pipelines.process.file_access.states import identity_of
 from paritygate.pipelines.process.file_access.system_calls import system_calls
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
@@ -321,6 +320,8 @@ class Cache:
 
     def _watched(self, job: ChildJob, wanted: CacheRequest, progress: Progress) -> tuple[Any, FileAccesses]:
         """Return a job's result, or that it does not run on this machine, and what it read."""
+        from paritygate.pipelines.process.file_access.listener import Listener
+
         own = [job.folder, *wanted.folders.values()]
         listener = Listener(own if wanted.answers is None else [*own, wanted.answers.folder])
         try:

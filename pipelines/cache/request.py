@@ -16,6 +16,23 @@ from paritygate.pipelines.process.child import environment_of_child
 # The longest value to show, and the text for none.
 _LONGEST = 60
 _SHOWN_OF_NOTHING = "nothing"
+# How the names of arguments begin, and what the user calls that: the longest beginnings first.
+_CALLED = {
+    "is_non_finite_declared": "non_finite",
+    "probes.names": "probes",
+    "probes.": "",
+    "rules.is_non_finite_declared": "non_finite",
+    "rules.passes": "repeat",
+    "rules_digest": "a rule of the spec",
+    "rules.": "",
+    "samples.folder": "the folder of the samples",
+    "samples.text": "samples.source",
+    "source.folder": "the folder of the model",
+    "source.kind": "the kind of the model",
+    "source.text": "model.source",
+    "source.": "model.",
+    "time_limit_s": "--time-limit",
+}
 # These change between shells, sessions, containers, calls of make and CI jobs. A read by Python code is recorded. A
 # read by compiled code is not, so all other variables count.
 _OF_THE_MOMENT = (
@@ -85,12 +102,17 @@ def difference_of_requests(before: Mapping[str, Any], now: Mapping[str, Any]) ->
             return f"the environment variable {path[1]} changed"
         named = path[1:] if path[0] in {"args", "machine", "process"} else path
         # A resolved spec has the original spec in it.
-        name = ".".join(named[1:] if named[:2] == ("spec", "spec") else named).removeprefix("job.")
+        name = _called(".".join(named[2:] if named[:2] == ("spec", "spec") else named).removeprefix("job."))
         if path[0] == "here":
             name = "the folder that the command is called in"
         words = [_SHOWN_OF_NOTHING if value is None else json.dumps(value) for value in (old, new)]
-        return f"{name} changed" if any(len(word) > _LONGEST for word in words) else f"{name}: {' -> '.join(words)}"
+        from_to = "" if any(len(word) > _LONGEST for word in words) else f" ({' -> '.join(words)})"
+        return f"{name} changed{from_to}"
     return ""
+
+
+def _called(name: str) -> str:
+    return next((f"{own}{name[len(begin) :]}" for begin, own in _CALLED.items() if name.startswith(begin)), name)
 
 
 def _differences(before: Any, now: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:  # noqa: ANN401 - JSON data

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from paritygate.validate.reference.recording import Recording
     from paritygate.validate.runners.runner import Runner
 
-PROBES_FOLDER = "probes"
 # Rows of a probe: a share of the samples, within these bounds.
 _LEAST_ROWS = 64
 _MOST_ROWS = 512

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.compare.result import (
@@ -26,7 +25,7 @@ from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
 from paritygate.validate.probes.outcome import ProbeFailure
-from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
+from paritygate.validate.probes.recording import PROBES_FILE, PROBES_FOLDER, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
 from paritygate.validate.probes.skip_reasons import DropKind, drop_words

@@ -17,8 +17,6 @@ from paritygate.pipelines.compare.output_cache import AnsweredAfresh, OutputCach
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.precision import Precision
-from paritygate.validate.emulation.unclipped import answer_beyond_ranges, write_without_ranges
-from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.probe_budget import SamplesCost, rows_asked_again
 from paritygate.validate.probes.sessions.session import RerunBatch, SessionPlan
@@ -38,10 +36,7 @@ if TYPE_CHECKING:
 _ANSWERS = "fresh-answers"
 _ASKED = "fresh-asked"
 _UNCLIPPED = "unclipped"
-_WITHOUT_RANGES: Mapping[SourceKind, Callable[[Path, Path], Path | None]] = {
-    SourceKind.ONNX: write_without_ranges,
-    SourceKind.OPENVINO: write_openvino_without_ranges,
-}
+_WITH_RANGES = frozenset({SourceKind.ONNX, SourceKind.OPENVINO})
 _EMULATED = "an emulation stands for a device, and its process for none"
 
 
@@ -159,13 +154,15 @@ class Unclipped:
         self._folder = folder / _UNCLIPPED
         self._models = models or OutputCache()
         self._runner: Runner | None = None
-        is_known = self._ref.kind in _WITHOUT_RANGES and not job.is_emulated
+        is_known = self._ref.kind in _WITH_RANGES and not job.is_emulated
         self._is_possible = is_known and job.device == "cpu" and job.rules.precision is Precision.INT8
 
     def __call__(self, batch: Batch) -> dict[str, NDArray[np.generic]] | None:
         """Return the outputs without ranges for a batch in which an activation exceeds its range; None otherwise."""
         if not self._is_possible:
             return None
+        from paritygate.validate.emulation.unclipped import answer_beyond_ranges
+
         try:
             self._runner = self._runner or self._models.opened(_UNCLIPPED, self._ref, self._open)
             return answer_beyond_ranges(self._runner.run(fit_inputs(batch, self._runner.signature)))
@@ -177,7 +174,11 @@ class Unclipped:
             return None
 
     def _open(self) -> Runner:
-        path = _WITHOUT_RANGES[self._ref.kind](self._ref.path, self._folder)
+        from paritygate.validate.emulation.unclipped import write_without_ranges
+        from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
+
+        write = write_without_ranges if self._ref.kind is SourceKind.ONNX else write_openvino_without_ranges
+        path = write(self._ref.path, self._folder)
         if path is None:
             msg = f"{self._ref.name} holds no activation that is quantized within a range"
             raise ParitygateError(msg)

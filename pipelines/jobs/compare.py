@@ -27,7 +27,6 @@ from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.compare.infer_dims import signature_in_batch
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
 from paritygate.pipelines.compare.output_cache import OutputCache, output_cache
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, floors_of_graph
 from paritygate.pipelines.compare.probes import (
     Answers,
     ask,
@@ -60,7 +59,7 @@ from paritygate.validate.measure.strata import strata_left_out
 from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
 from paritygate.validate.measure.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.probes.probe_budget import SamplesCost
-from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
+from paritygate.validate.probes.recording import PROBES_FILE, PROBES_FOLDER, ProbesRecording
 from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
@@ -338,6 +337,8 @@ def _open_reference(
         )
         graph = request_of(job).graph
         if graph is not None:
+            from paritygate.pipelines.compare.probe_recording import floors_of_graph
+
             profiles = with_activation_floors(expected.profiles, floors_of_graph(graph))
             expected = replace(expected, profiles=profiles)
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
@@ -358,6 +359,8 @@ def _open_reference(
     is_probed = not (ref.takes or job.candidate.takes)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
+    from paritygate.pipelines.compare.probe_recording import Prober
+
     prober = Prober(runner, request_of(job))
     started = time.monotonic()
     with naming_signatures(ref):

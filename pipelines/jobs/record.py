@@ -13,11 +13,11 @@ from paritygate.models.loading import naming_signatures
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
+from paritygate.pipelines.compare.probe_recording import Prober
 from paritygate.pipelines.compare.probe_request import ProbeRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.measure.valid_positions import valid_positions
-from paritygate.validate.probes.recording import PROBES_FILE
+from paritygate.validate.probes.recording import PROBES_FILE, PROBES_FOLDER
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import SampleSource, open_samples

@@ -11,12 +11,11 @@ from pathlib import Path
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, StorageError
 from paritygate.files import digest_of_file, read_json
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.run.released_to import RELEASED_TO
 from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
-from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.recording import PROBES_FOLDER, ProbesRecording
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 # A job's log and result are useful elsewhere. Its request names places of this machine, as repositories do, and its

@@ -16,7 +16,6 @@ from paritygate import __version__
 from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_file, read_json, storage_errors
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.packing.contents import check_run, files_of_run
 from paritygate.pipelines.packing.inputs import RunInputs, inputs_of, moved_spec
 from paritygate.pipelines.packing.manifest import (
@@ -33,7 +32,7 @@ from paritygate.pipelines.packing.manifest import (
 from paritygate.pipelines.packing.read import amount_done, read_manifest
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.recording import PROBES_FOLDER, ProbesRecording
 
 _CHUNK_BYTES = 1 << 20
 

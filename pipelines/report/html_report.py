@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paritygate.pipelines.report.against.side_by_side import SideBySide
 from paritygate.pipelines.report.drawings.plot import WIDTH
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.sections import VariantSection, contents_of
 from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.templating import Markup, template_environment
-from paritygate.pipelines.report.tradeoff.layout import layout_of
 from paritygate.text import printable
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.report.against.side_by_side import SideBySide
 
 _MOST_BYTES = 2_000_000
 
@@ -25,7 +26,11 @@ def render_html(report: ReportData) -> str:
     """
     contents = contents_of(report)
     speed = contents["speed"]
-    contents["layout"] = layout_of(speed.tradeoff.points) if speed is not None and speed.tradeoff.points else None
+    contents["layout"] = None
+    if speed is not None and speed.tradeoff.points:
+        from paritygate.pipelines.report.tradeoff.layout import layout_of
+
+        contents["layout"] = layout_of(speed.tradeoff.points)
     sections: tuple[VariantSection, ...] = contents["sections"]
     page = _page(contents, {section.anchor: _told(section, is_drawn=True) for section in sections})
     if len(page.encode()) <= _MOST_BYTES:

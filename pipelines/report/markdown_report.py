@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.compare.result import ComparisonResult, reasons
-from paritygate.pipelines.report.against.side_by_side import SideBySide
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.sections import VariantSection, contents_of
 from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary
@@ -18,6 +17,8 @@ from paritygate.text import printable
 
 if TYPE_CHECKING:
     import jinja2
+
+    from paritygate.pipelines.report.against.side_by_side import SideBySide
 
 _LONGEST = 60_000
 _MOST_ROWS = 40

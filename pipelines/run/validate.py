@@ -25,7 +25,6 @@ from paritygate.pipelines.run.comparisons import (
     comparison_of,
     emulated_comparison_of,
 )
-from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.fp32_base import with_fp32_base
 from paritygate.pipelines.run.record import check_recording_rules
@@ -121,8 +120,11 @@ def _validate(
     _write(run, evidence)
     if is_diagnosing:
         # The evidence of the verdicts stays, whatever ends the diagnosis.
-        entries = validator.diagnosed(entries)
-        _write(run, replace(evidence, variants=tuple(entries.get(each.variant, each) for each in evidence.variants)))
+        diagnosed = validator.diagnosed(entries)
+        if diagnosed != entries:
+            entries = diagnosed
+            variants = tuple(entries.get(each.variant, each) for each in evidence.variants)
+            _write(run, replace(evidence, variants=variants))
     return {name: entry.result for name, entry in entries.items() if entry.result is not None}
 
 
@@ -210,6 +212,8 @@ class _Validator:
         result = entry.result
         if artifact.variant.precision is not Precision.MIXED or result is None or not result.is_measured:
             return entry
+        from paritygate.pipelines.run.diagnosis import FP32_EXPORT
+
         known = entries.get(FP32_EXPORT)
         verdict = known.verdict if known is not None else self._verdict_of_base(artifact, recording)
         held = with_fp32_base(result, FP32_EXPORT, verdict)
@@ -221,6 +225,8 @@ class _Validator:
             base = built_from(self._run, artifact)
         except ParitygateError:
             return str(Verdict.ERROR)
+        from paritygate.pipelines.run.diagnosis import FP32_EXPORT
+
         return self.result_of(FP32_EXPORT, base, comparison_of(self._run, base, recording, _CPU), None).verdict
 
     def diagnosed(self, entries: Mapping[str, EvidenceEntry]) -> dict[str, EvidenceEntry]:
@@ -231,6 +237,8 @@ class _Validator:
         result, run = entry.result, self._run
         if result is None or result.verdict != Verdict.FAIL:
             return entry
+        from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
+
         export = entries.get(FP32_EXPORT)
         # An export that was not compared, or fails, is no reference.
         is_right = export is not None and export.verdict == Verdict.PASS

@@ -12,7 +12,6 @@ from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration.calibration import LEAST_ROWS
-from paritygate.pipelines.serving.triton.config import check_own
 from paritygate.pipelines.spec.against import check_factors
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
 from paritygate.pipelines.spec.part import SpecPart
@@ -460,6 +459,8 @@ class ServePart(SpecPart):
     @field_validator("triton")
     @classmethod
     def _known_fields(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        from paritygate.pipelines.serving.triton.config import check_own
+
         check_own(value or {})
         return value
 

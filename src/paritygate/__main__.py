@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paritygate.errors import ParitygateError
 
 _STDERR = 2
+_OBJECTS_BEFORE_COLLECTING = 50_000
 # The state that a stopped command leaves, by its name and in general.
 _LEFT = {"compare": "nothing is kept"}
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
@@ -155,10 +156,13 @@ def load_later(name: str) -> None:
 
 
 def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
+    import gc
     import traceback
 
     import click
 
+    # Most objects live until the end, so that looking for cycles among them every 700 objects takes long.
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
     load_later("numpy")
 
     from paritygate.errors import ExitCode, ParitygateError

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from paritygate.errors import StorageError
 from paritygate.utf8 import is_utf8
@@ -124,23 +124,22 @@ def digest_of_file(path: str | Path, note: Callable[[int], None] | None = None) 
     Raises:
         OSError: It cannot be read, or is no plain file.
     """
-    mode = os.stat(path).st_mode  # noqa: PTH116 - the cache asks for thousands of files by their texts
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    found = os.stat(path)  # noqa: PTH116 - the cache asks for thousands of files by their texts
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
+    known = _DIGESTS.get(_identity(found))
+    if known is not None:
+        return known
     with open(path, "rb") as stream:  # noqa: PTH123 - as above
-        identity = _identity(stream)
-        digest = _DIGESTS.get(identity)
-        if digest is None:
-            begin = time.time_ns()
-            digest = f"sha256:{_sha256(stream, note)}"
-            # Another change right after the last one may leave the same time.
-            if begin - identity[-1] > _TIME_STEP_NS and _identity(stream) == identity:
-                _DIGESTS[identity] = digest
+        identity, begin = _identity(os.fstat(stream.fileno())), time.time_ns()
+        digest = f"sha256:{_sha256(stream, note)}"
+        # Another change right after the last one may leave the same time.
+        if begin - identity[-1] > _TIME_STEP_NS and _identity(os.fstat(stream.fileno())) == identity:
+            _DIGESTS[identity] = digest
     return digest
 
 
-def _identity(stream: BinaryIO) -> tuple[int, ...]:
-    status = os.fstat(stream.fileno())
+def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ _STRING = "string"
 DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {_STRING}
 
 
+@functools.cache
 def dtype_name(dtype: np.dtype[np.generic]) -> str:
     """Return the name of a dtype in signatures: NumPy's own, and `string` for text of any width."""
     return _STRING if dtype.kind == "U" else dtype.name

@@ -57,6 +57,16 @@ class JudgePlan:
 
 def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
     """Return every check of a measurement."""
+    return tuple(replace(check, rows=_rows_of(check, measured)) for check in _checks(measured, plan))
+
+
+def failed_checks(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
+    """Return the checks that fail, of those that `judge` returns."""
+    failed = (check for check in _checks(measured, plan) if check.status is Status.FAIL)
+    return tuple(replace(check, rows=_rows_of(check, measured)) for check in failed)
+
+
+def _checks(measured: Measurement, plan: JudgePlan) -> list[Check]:
     checks = [_check_rows(measured, plan), *map(_check_violation, measured.violations)]
     if not measured.violations:
         checks.append(Check(name="contract", status=Status.PASS, words=say("contract")))
@@ -70,8 +80,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
     for name, decision in measured.decisions.items():
         checks += _check_decision(name, decision, plan)
     checks += [_check_floor(rule, name, least, measured, plan) for rule, name, least in plan.rules.floors()]
-    checks += _check_repeats(measured)
-    return tuple(replace(check, rows=_rows_of(check, measured)) for check in checks)
+    return checks + _check_repeats(measured)
 
 
 def _rows_of(check: Check, measured: Measurement) -> int:

@@ -98,10 +98,14 @@ class Measurement:
 
 
 class OutputComparison:
-    """Compares both sides' outputs batch by batch; memory does not grow with the number of rows."""
+    """Compares both sides' outputs batch by batch; memory does not grow with the number of rows.
 
-    def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False) -> None:
+    Without `names_rows` there are no `patterns` and no `worst_rows`, which only the reports of samples show.
+    """
+
+    def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False, names_rows: bool = True) -> None:
         self._plan = plan
+        self._names_rows = names_rows
         self._is_of_samples = is_drawn
         self._sketches: dict[str, Sketch] = {}
         self._octaves: dict[str, NDArray[np.int64]] = {}
@@ -113,7 +117,7 @@ class OutputComparison:
             }
         self._states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
-            self._states[name] = statistics.empty(profile, plan.limits[name])
+            self._states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
         self._counts_before: dict[str, dict[str, int]] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._folded: dict[str, DecisionState] = {}
@@ -156,7 +160,7 @@ class OutputComparison:
         for name, array in expected.items():
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
             # Later passes repeat the same rows.
-            figures = RowFigures() if has_rows and self._passes == 0 else None
+            figures = RowFigures() if has_rows and self._names_rows and self._passes == 0 else None
             state = self._states[name]
             self._states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
             if name in self._sketches and not self._passes:

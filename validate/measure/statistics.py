@@ -64,6 +64,7 @@ class DiffState:
 
     limits: Limits
     row_norm: float
+    names_rows: bool  # whether `worst` is collected
     count: NDArray[np.float64]
     sum_abs: NDArray[np.float64]
     sums: NDArray[np.float64]
@@ -154,16 +155,20 @@ def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
-def empty(profile: OutputProfile, limits: Limits) -> DiffState:
-    """Return the state before the first batch, for an output with the given reference profile and limits."""
-    return _empty(limits, profile.row_norm)
+def empty(profile: OutputProfile, limits: Limits, *, names_rows: bool = True) -> DiffState:
+    """Return the state before the first batch, for an output with the given reference profile and limits.
+
+    Without `names_rows` it collects no worst rows.
+    """
+    return _empty(limits, profile.row_norm, names_rows=names_rows)
 
 
-def _empty(limits: Limits, row_norm: float) -> DiffState:
+def _empty(limits: Limits, row_norm: float, *, names_rows: bool) -> DiffState:
     channels = limits.max_abs_diff.size
     return DiffState(
         limits=limits,
         row_norm=row_norm,
+        names_rows=names_rows,
         count=np.zeros(channels),
         sum_abs=np.zeros(channels),
         sums=np.zeros(channels),
@@ -190,7 +195,7 @@ def update(
         return state
 
     def measured(part: Sequence[tuple[int, int]]) -> tuple[DiffState, RowFigures]:
-        part_state, of_rows = _empty(state.limits, state.row_norm), RowFigures()
+        part_state, of_rows = _empty(state.limits, state.row_norm, names_rows=state.names_rows), RowFigures()
         for first, last in part:
             _update(part_state, actual[first:last], expected[first:last], ids[first:last], of_rows)
         return part_state, of_rows
@@ -254,7 +259,15 @@ def _update(
     _add_sums(state, difference, magnitude, is_kept, of_mean)
     state.histogram.add(magnitude if is_kept is None else magnitude[is_kept])
     state.limit_histogram.add(in_limits if is_kept is None else in_limits[is_kept])
-    block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
+    block = _Block(
+        actual=actual,
+        expected=expected,
+        magnitude=magnitude,
+        in_limits=in_limits,
+        limits=limits,
+        ids=ids,
+        rows=len(rows_of(magnitude, len(ids))),
+    )
     _add_nearest(state, block)
     products = _RowProducts.of(block, difference, wide_actual, wide_expected)
     _add_relative(state, products, magnitude, wide_expected)
@@ -277,11 +290,7 @@ class _Block:
     in_limits: NDArray[np.float64]
     limits: NDArray[np.float64]
     ids: Sequence[str]
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows; an output without an axis of rows is one."""
-        return len(rows_of(self.magnitude, len(self.ids)))
+    rows: int  # 1 for an output without an axis of rows
 
     def by_row(self, values: NDArray[np.generic]) -> NDArray[Any]:
         """Return values of this block in the shape (rows, n)."""
@@ -550,6 +559,8 @@ def _log_squares(values: NDArray[np.float64], by_row: NDArray[np.float64]) -> fl
 
 def _keep_worst(state: DiffState, block: _Block) -> None:
     """Keep the rows whose differences are furthest beyond their limits, or nearest to them."""
+    if not state.names_rows:
+        return
     in_limits = block.by_row(block.in_limits)
     largest: NDArray[np.float64] = in_limits.max(axis=1)
     bar = state.worst[-1].in_limits if len(state.worst) == _WORST_ROWS else 0.0
@@ -579,7 +590,7 @@ def _further(one: Any, other: Any) -> Any:  # noqa: ANN401 - what was found, or 
 
 # How the fields of two states become one; all others except moments are summed.
 _MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys(("limits", "row_norm"), lambda one, _: one),
+    **dict.fromkeys(("limits", "row_norm", "names_rows"), lambda one, _: one),
     **dict.fromkeys(("max_abs", "max_rel", "max_row_rel"), max),
     **dict.fromkeys(("min_abs", "min_row_cosine"), min),
     **dict.fromkeys(("nearest_row", "nearest_bounded_row"), _further),

@@ -181,12 +181,12 @@ class Limits:
         along axis 0; some may be masked. A NaN or an infinity has the limit of the bulk.
         """
         # Masked values are no ordinary ones of their row.
-        expected = np.ma.filled(expected, np.nan)
+        expected = _filled(expected)
         return self._of_values(name, expected, self._distance(expected))
 
     def of_max_and_mean(self, expected: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the limits of `max_abs_diff` and of `mean_abs_diff`, each as `of_values` does."""
-        expected = np.ma.filled(expected, np.nan)
+        expected = _filled(expected)
         distance = self._distance(expected)
         return (
             self._of_values("max_abs_diff", expected, distance),
@@ -204,7 +204,7 @@ class Limits:
         allowed = self.max_row_rel_diff * sizes
         if not self.has_row_floor or not expected.size:
             return allowed
-        expected = np.ma.filled(expected, np.nan)
+        expected = _filled(expected)
         if self.is_one_value:
             # Such a row is off by as much as its value is.
             own = np.broadcast_to(self.of_values("max_abs_diff", expected), expected.shape)
@@ -223,7 +223,7 @@ class Limits:
 
     def widens_rows(self, expected: NDArray[np.float64]) -> bool:
         """Return whether some rows of `expected`, as in `of_values`, have limits by their own spread."""
-        expected = np.ma.filled(expected, np.nan)
+        expected = _filled(expected)
         distance, bulk = self._distance(expected), on_axis(self.max_abs_diff, self.axis, expected.ndim)
         if distance is None or not expected.ndim:
             return False
@@ -334,6 +334,12 @@ class Limits:
             near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
         within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
         return within
+
+
+def _filled(expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an array with NaN where it is masked."""
+    # As in `left_out_of`, without an import of masked arrays.
+    return expected if type(expected) is np.ndarray else np.ma.filled(expected, np.nan)
 
 
 def _rows_beyond(own: NDArray[np.float64], bulk: NDArray[np.float64]) -> NDArray[np.intp]:

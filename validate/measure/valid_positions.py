@@ -192,6 +192,9 @@ def _masked(array: NDArray[np.generic], left_out: NDArray[np.bool_]) -> NDArray[
 
 def left_out_of(array: NDArray[np.generic]) -> NDArray[np.bool_] | None:
     """Return which positions of an array do not count; None where all do."""
+    # NumPy imports masked arrays where they are first named, which takes longer than most batches.
+    if type(array) is np.ndarray:
+        return None
     if not isinstance(array, np.ma.MaskedArray):
         return None
     left_out: NDArray[np.bool_] = np.ma.getmaskarray(array)

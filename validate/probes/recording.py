@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.inputs.probe import ProbeBatch
 
-PROBES_FILE = "probes.json"
+PROBES_FOLDER, PROBES_FILE = "probes", "probes.json"
 _FORMAT_VERSION = 5
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"

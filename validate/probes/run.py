@@ -17,7 +17,7 @@ from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
-from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.gate.verdict import JudgePlan, failed_checks
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
 from paritygate.validate.measure.decisions import label_axes
@@ -330,7 +330,7 @@ class JudgedProbe:
         self.held = frozenset({*question.outputs, *question.rules.matched})
         self._profiles = recording.profiles
         self._together = _Scale.of(recording.profiles, question)
-        self._all = OutputComparison(self._together.plan)
+        self._all = OutputComparison(self._together.plan, names_rows=False)
         self._failures: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit.
@@ -438,7 +438,7 @@ class JudgedProbe:
             _is_scaled_by_samples(array, plan.limits[name]) for name, array in expected.items()
         ):
             return None
-        comparison = OutputComparison(plan)
+        comparison = OutputComparison(plan, names_rows=False)
         comparison.add(part.batch, part.actual, expected)
         failed = next(_failed(comparison, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None)
         return comparison if failed is None else None
@@ -529,7 +529,7 @@ class JudgedProbe:
             has_made_up_values=self._name in _OF_VALUES,
             has_decisions=has_decisions,
         )
-        alone = OutputComparison(scale.plan)
+        alone = OutputComparison(scale.plan, names_rows=False)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
         return check or self._failed_match(part)
@@ -749,8 +749,8 @@ def _failed(
         limits=scale.plan.limits,
         profiles=scale.plan.profiles,
     )
-    for check in judge(measured, plan):
-        if check.status is Status.FAIL and check.name not in skipped and not _is_near(check, measured):
+    for check in failed_checks(measured, plan):
+        if check.name not in skipped and not _is_near(check, measured):
             yield check
 
 

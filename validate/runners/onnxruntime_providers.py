@@ -20,10 +20,11 @@ from paritygate.errors import BackendError, UsageError
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
 from paritygate.signature import Signature
 from paritygate.text import counted, one_or_many
-from paritygate.validate.runners.onnxruntime_placement import GraphNode, PlacedNode, Placement, judge, say_nodes
 
 if TYPE_CHECKING:
     import onnx
+
+    from paritygate.validate.runners.onnxruntime_placement import GraphNode, PlacedNode, Placement
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 # By the names that users give them, and the device of each.
@@ -246,6 +247,8 @@ def check_placement(
         return (), (
             f"onnxruntime {version} does not tell where nodes run: some may run on the CPU and not on {request.name}",
         )
+    from paritygate.validate.runners.onnxruntime_placement import judge, say_nodes
+
     placement = judge(placed, nodes, cpu=CPU, optimised=optimised)
     if placement.computing:
         msg = (
@@ -275,6 +278,8 @@ def _notes(request: ProviderRequest, placement: Placement) -> list[str]:
 
 
 def _warnings(request: ProviderRequest, placement: Placement, placed: Sequence[PlacedNode]) -> list[str]:
+    from paritygate.validate.runners.onnxruntime_placement import say_nodes
+
     warnings = []
     if not request.is_tf32_barred:
         warnings.append(f"CUDA was in use before {_TF32}=0 could be set: whether TensorRT uses TF32 was not seen")

@@ -25,7 +25,6 @@ from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
-from paritygate.pipelines.report.terminal.serving.views import update_lines
 from paritygate.pipelines.run.workspace import targets_left_out
 from paritygate.text import echo
 
@@ -159,7 +158,9 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
 
 def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | None) -> Iterator[str]:
     """Yield the outcome of views that follow the alias."""
-    if outcome.repository is not None:
+    if outcome.repository is not None and outcome.views:
+        from paritygate.pipelines.report.terminal.serving.views import update_lines
+
         yield from update_lines(views, outcome.repository, width)
 
 
@@ -169,7 +170,7 @@ def _reused(outcome: RunOutcome) -> Iterator[str]:
     changed = [job for job in outcome.jobs if job.why]
     if changed:
         jobs = "1 job was" if len(changed) == 1 else f"{len(changed)} jobs were"
-        yield f"{jobs} done again: {changed[0].why}"
+        yield f"{jobs} done again, because {changed[0].why}"
     if not taken:
         return
     judged = sum(job.is_judged_anew for job in taken)

@@ -130,6 +130,25 @@ def test_a_second_run_reuses_every_job(
     desk = Desk(folder=tmp_path)
     desk.samples()
     make(desk)
+    _run_and_reuse(desk)
+
+
+@pytest.mark.torch
+@pytest.mark.thorough
+def test_the_run_after_an_edit_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    desk = Desk(folder=tmp_path)
+    desk.samples()
+    _of_torch(desk)
+    assert desk.json("run", "spec.yaml").code == 0
+
+    desk.module("network", f"{_NETWORK}\n    # A comment.\n")
+
+    _run_and_reuse(desk)
+
+
+def _run_and_reuse(desk: Desk) -> None:
+    """Do all jobs of a run, and reuse all of them twice."""
     first = desk.json("run", "spec.yaml")
     assert first.code == 0, str(first)
     (made,) = first.data["runs"]

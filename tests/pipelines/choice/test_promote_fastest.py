@@ -190,7 +190,7 @@ def test_a_run_that_cannot_tell_which_is_the_fastest_releases_the_most_accurate_
     def recorded(run: RunFolder, *_: object, **__: object) -> None:
         _write_benchmark(run.folder, {"onnx-fp32": 4.0, "onnx-fp16": 3.0}, spread=0.6)
 
-    monkeypatch.setattr("paritygate.pipelines.run_spec.benchmark_stage", recorded)
+    monkeypatch.setattr("paritygate.pipelines.run.benchmark.benchmark_stage", recorded)
     resolved = load_spec(str(desk.folder / "spec.yaml"))
     folder = new_run(resolved, root=desk.folder / "artifacts")
 
