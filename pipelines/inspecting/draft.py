@@ -221,6 +221,12 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
         note = f"left out because the model has no such input: {', '.join(survey.left_out)}"
         draft.say(place if columns else ("samples", "source"), note)
         draft.notes.append(f"samples: {note}")
+    for name, labels in survey.possible_labels.items():
+        for column in labels:
+            note = f"the model gets {column}, which may be the label because it is at one end and holds class numbers "
+            note += f"alone; if it is no input, name those that are: --columns {name}=COLUMN,COLUMN"
+            draft.say(place, f"note: {note}")
+            draft.notes.append(f"samples: {note}")
     for name, row in survey.not_numbers.items():
         draft.notes.append(
             f"samples: {name} holds NaN, first in {row_name(row)}: a run refuses answers that are not finite; correct "

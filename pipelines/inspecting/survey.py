@@ -19,6 +19,7 @@ from paritygate.pipelines.compare.independent_batch_dims import rows_apart
 from paritygate.pipelines.inspecting.attempts import impossible_targets
 from paritygate.pipelines.inspecting.choosing import choose_inputs, reading_only
 from paritygate.pipelines.inspecting.inspection import Inspection
+from paritygate.pipelines.inspecting.label_column import possible_labels
 from paritygate.pipelines.inspecting.labels import LabelsSeen
 from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
 from paritygate.pipelines.process.child import Progress
@@ -104,6 +105,7 @@ class ModelSurvey:
     cast: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # samples that are no input
     side_by_side: tuple[str, ...] = ()  # inputs made of columns with other names
+    possible_labels: Mapping[str, list[str]] = field(default_factory=dict)  # columns among those, by input
     impossible: Mapping[str, str] = field(default_factory=dict)  # usual targets, with reasons
     half_precision: str | None = None  # float16 or bfloat16
     images: PictureRules | None = None
@@ -166,6 +168,10 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         images=samples.images,
         pictures="" if choice is None else choice.pictures,
         side_by_side=() if choice is None else choice.guessed,
+        possible_labels={
+            name: possible_labels(samples, signature, samples.columns[name])
+            for name in (() if choice is None else choice.guessed)
+        },
         not_numbers=seen.not_numbers,
         sizes=seen.sizes(),
         row_dims=tuple(seen.row_dims),
