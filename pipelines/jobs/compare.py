@@ -430,7 +430,7 @@ def _reference_by_order(job: ComparisonJob, ref: ModelRef) -> ModelRef:
 
 def _open_model(job: ComparisonJob, ref: ModelRef, read: Callable[[], Iterator[Batch]]) -> Runner:
     example = _example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
-    return open_model(ref, job.device, example=example)
+    return open_model(ref, job.device, example=example, side="reference")
 
 
 def _positions(
@@ -529,7 +529,11 @@ def _open_candidate(
     ref = _asked_by_order(ref, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None
     example = _example(ref, job.reference, read, lambda: reference.signature)
-    runner = models.opened("candidate", ref, lambda: open_model(ref, job.device, emulate=emulate, example=example))
+
+    def opened(ref: ModelRef) -> Runner:
+        return open_model(ref, job.device, emulate=emulate, example=example, side="candidate")
+
+    runner = models.opened("candidate", ref, lambda: opened(ref))
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
     answers_to = {*has, *runner.second_names.values()} - set(ref.rename.values())
@@ -539,9 +543,7 @@ def _open_candidate(
     if again:
         # One model is Keras with outputs named by layers, and the other names them by their order.
         named = replace(ref, rename={**ref.rename, **again})
-        runner = models.opened(
-            "candidate-by-order", named, lambda: open_model(named, job.device, emulate=emulate, example=example)
-        )
+        runner = models.opened("candidate-by-order", named, lambda: opened(named))
         ref = named
     if example is not None:
         # A fresh process must get the same signature.
