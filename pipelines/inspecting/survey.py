@@ -19,7 +19,6 @@ from paritygate.pipelines.compare.independent_batch_dims import rows_apart
 from paritygate.pipelines.inspecting.attempts import impossible_targets
 from paritygate.pipelines.inspecting.choosing import choose_inputs, reading_only
 from paritygate.pipelines.inspecting.inspection import Inspection
-from paritygate.pipelines.inspecting.label_column import possible_labels
 from paritygate.pipelines.inspecting.labels import LabelsSeen
 from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
 from paritygate.pipelines.process.child import Progress
@@ -35,6 +34,7 @@ from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.label_column import possible_labels
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput, RandomRows
 from paritygate.validate.samples.samples import SampleSource, open_samples

@@ -348,10 +348,7 @@ def _open_reference(
     runner = _open_model(job, ref, read)
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     _check_roles(job, runner.signature)
-    if is_table(job.samples):
-        from paritygate.validate.samples.table_check import check_table
-
-        check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(job.candidate.takes))
+    _check_columns(job, ref, runner, job.candidate)
     described = _describe(ref, runner)
     partial.add_reference(described)
     # Generated inputs for one do not fit the other.
@@ -426,6 +423,14 @@ def _reference_again(
 
 def _reference_by_order(job: ComparisonJob, ref: ModelRef) -> ModelRef:
     return _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+
+
+def _check_columns(job: ComparisonJob, ref: ModelRef, runner: Runner, other: ModelRef) -> None:
+    """Check that the columns of a table are those that a model takes."""
+    if is_table(job.samples):
+        from paritygate.validate.samples.table_check import check_table
+
+        check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(other.takes))
 
 
 def _open_model(job: ComparisonJob, ref: ModelRef, read: Callable[[], Iterator[Batch]]) -> Runner:
@@ -534,6 +539,8 @@ def _open_candidate(
         return open_model(ref, job.device, emulate=emulate, example=example, side="candidate")
 
     runner = models.opened("candidate", ref, lambda: opened(ref))
+    if job.reference.is_recorded:
+        _check_columns(job, ref, runner, job.reference)
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
     answers_to = {*has, *runner.second_names.values()} - set(ref.rename.values())

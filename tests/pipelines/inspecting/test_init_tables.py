@@ -342,6 +342,19 @@ def test_a_label_without_a_usual_name_is_left_out_or_doubted(desk: Desk, feature
     assert ("churned" in (desk.folder / "new.yaml").read_text().partition("columns:")[0]) == bool(about)
 
 
+def test_a_recorded_reference_and_a_table_get_columns_to_paste(desk: Desk) -> None:
+    desk.onnx()
+    columns = _columns()
+    columns["churned"] = columns.pop("label")
+    _csv(desk.folder / "rows.csv", columns)
+    np.savez(desk.folder / "expected.npz", output_0=np.arange(360, dtype=np.float32).reshape(120, 3))
+
+    called = desk.json("compare", "expected.npz", "model.onnx", "--samples", "rows.csv", *_QUICK[:2])
+
+    assert called.code == 2, called
+    assert called.data["error"]["hint"].endswith(f": --columns x={','.join(_NAMES)}")
+
+
 def test_zeros_and_ones_among_others_are_features(desk: Desk) -> None:
     desk.onnx(width=2)
     flags = np.random.default_rng(0).integers(0, 2, (120, 4))
