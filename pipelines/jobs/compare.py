@@ -54,7 +54,7 @@ from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.undeclared_padding import said_once
-from paritygate.validate.measure.check import Cause, Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.check import Cause, Check, Kind, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.profile import with_activation_floors
 from paritygate.validate.measure.strata import strata_left_out
 from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
@@ -174,7 +174,16 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
     checks = tuple(
-        said_once((*result.checks, *strata_left_out(left_out), *_check_samples(job), *served, *answers.checks))
+        said_once(
+            (
+                *result.checks,
+                *strata_left_out(left_out),
+                *_check_samples(job),
+                *served,
+                *answers.checks,
+                *_check_texts([name for name in sample_dtypes if not takes or name in takes], sample_dtypes, answers),
+            )
+        )
     )
     comparison = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     probes = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
@@ -423,6 +432,18 @@ def _reference_again(
 
 def _reference_by_order(job: ComparisonJob, ref: ModelRef) -> ModelRef:
     return _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+
+
+def _check_texts(inputs: Iterable[str], dtypes: Mapping[str, str], answers: Answers) -> tuple[Check, ...]:
+    """Return a warning on inputs of text, which probes leave as it is, unless they know the keys of a graph."""
+    asked = answers.result.asked
+    if not asked or ("keys" in asked and asked["keys"].batches):
+        return ()
+    return tuple(
+        Check(name="probes_of_text", status=Status.WARNING, kind=Kind.NOT_ASKED, words=say("probes.text", input=name))
+        for name in inputs
+        if dtypes[name].startswith("str")
+    )
 
 
 def _check_columns(job: ComparisonJob, ref: ModelRef, runner: Runner, other: ModelRef) -> None:

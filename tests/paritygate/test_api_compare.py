@@ -422,3 +422,15 @@ def test_what_is_no_model_is_wrong_usage(files: Path) -> None:
     assert "a torch.nn.Module, a keras.Model, or a function" in caught.value.hint
     with pytest.raises(UsageError, match=r"a builtins\.type is not a model"):
         pg.compare(model, dict, samples={"x": _X})
+
+
+def test_text_that_no_probe_changes_is_a_warning() -> None:
+    def lengths(arrays: Arrays) -> Arrays:
+        return {"length": np.array([len(text) for text in arrays["text"]], np.int64)}
+
+    samples = {"text": np.array(["word " * row for row in range(1, 41)])}
+    result = pg.compare(lengths, lambda arrays: lengths(arrays), samples=samples)  # noqa: PLW0108 - another function
+
+    assert result.verdict == "pass"
+    (check,) = (check for check in result.checks if check.name == "probes_of_text")
+    assert (check.status, "'text'" in check.detail) == ("warning", True)
