@@ -22,6 +22,7 @@ from paritygate.pipelines.spec.compatible_targets import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
 from paritygate.text import counted, row_name
+from paritygate.validate.measure.decisions import undecided
 from paritygate.validate.measure.tolerance import SHARES_OF_SPREAD
 from paritygate.validate.measure.valid_positions import valid_positions
 from paritygate.validate.probes.inputs.roles import Role
@@ -268,6 +269,8 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
     for label, scores in survey.argmax_of.items():
         reason = f"{scores} had its largest value at this index in every row; rounding may flip near ties"
         draft.guess(("argmax_of", label), scores, reason)
+    if note := undecided(survey.signature.outputs, {*draft.data.get("decisions", {}), *survey.argmax_of.values()}):
+        draft.notes.append(f"decisions: {note}")
     if open_ones:
         names = ", ".join(open_ones)
         is_apart = "decisions" not in draft.data
