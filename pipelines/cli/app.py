@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import click
 from paritygate import __version__
 from paritygate.errors import ExitCode, UsageError
 from paritygate.pipelines.serving import SERVERS
-from paritygate.text import echo_block, meant
+from paritygate.text import echo_block, meant, print_tracebacks
 
 # Short helps are here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
@@ -137,4 +138,5 @@ def cli(*, debug: bool) -> None:
       convert-and-validate compare reference.onnx candidate.onnx \\
         --samples inputs.npz --precision fp16
     """
-    del debug  # Read where errors are printed.
+    # Errors that end the command are printed after it.
+    print_tracebacks(is_debug=debug or bool(os.environ.get("PARITYGATE_DEBUG")))

@@ -24,6 +24,7 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
+from paritygate.text import echo_traceback
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.inputs.roles import DeclaredRole
@@ -131,6 +132,7 @@ def compare(
         return comparison_not_run(job, f"{err}: {err.hint}" if err.hint else str(err))
     except ParitygateError as err:
         is_clean = str(place) not in str(err)
+        echo_traceback(err)
         return failed_comparison(job, err, PartialResultFile(place).take())
     except BaseException:
         is_clean = True

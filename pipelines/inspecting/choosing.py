@@ -12,11 +12,11 @@ from paritygate.batch import Batch
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.inspecting.label_column import without_label
 from paritygate.pipelines.inspecting.picture_guess import guess_pictures
 from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
+from paritygate.validate.samples.label_column import without_label
 from paritygate.validate.samples.pictures import holds_pictures
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.table_check import (

@@ -22,6 +22,7 @@ from paritygate.pipelines.spec.compatible_targets import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
 from paritygate.text import counted, row_name
+from paritygate.validate.measure.decisions import undecided
 from paritygate.validate.measure.tolerance import SHARES_OF_SPREAD
 from paritygate.validate.measure.valid_positions import valid_positions
 from paritygate.validate.probes.inputs.roles import Role
@@ -221,6 +222,12 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
         note = f"left out because the model has no such input: {', '.join(survey.left_out)}"
         draft.say(place if columns else ("samples", "source"), note)
         draft.notes.append(f"samples: {note}")
+    for name, labels in survey.possible_labels.items():
+        for column in labels:
+            note = f"the model gets {column}, which may be the label because it is at one end and holds class numbers "
+            note += f"alone; if it is no input, name those that are: --columns {name}=COLUMN,COLUMN"
+            draft.say(place, f"note: {note}")
+            draft.notes.append(f"samples: {note}")
     for name, row in survey.not_numbers.items():
         draft.notes.append(
             f"samples: {name} holds NaN, first in {row_name(row)}: a run refuses answers that are not finite; correct "
@@ -262,6 +269,8 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
     for label, scores in survey.argmax_of.items():
         reason = f"{scores} had its largest value at this index in every row; rounding may flip near ties"
         draft.guess(("argmax_of", label), scores, reason)
+    if note := undecided(survey.signature.outputs, {*draft.data.get("decisions", {}), *survey.argmax_of.values()}):
+        draft.notes.append(f"decisions: {note}")
     if open_ones:
         names = ", ".join(open_ones)
         is_apart = "decisions" not in draft.data

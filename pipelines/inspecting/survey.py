@@ -34,6 +34,7 @@ from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.label_column import possible_labels
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput, RandomRows
 from paritygate.validate.samples.samples import SampleSource, open_samples
@@ -104,6 +105,7 @@ class ModelSurvey:
     cast: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # samples that are no input
     side_by_side: tuple[str, ...] = ()  # inputs made of columns with other names
+    possible_labels: Mapping[str, list[str]] = field(default_factory=dict)  # columns among those, by input
     impossible: Mapping[str, str] = field(default_factory=dict)  # usual targets, with reasons
     half_precision: str | None = None  # float16 or bfloat16
     images: PictureRules | None = None
@@ -166,6 +168,10 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         images=samples.images,
         pictures="" if choice is None else choice.pictures,
         side_by_side=() if choice is None else choice.guessed,
+        possible_labels={
+            name: possible_labels(samples, signature, samples.columns[name])
+            for name in (() if choice is None else choice.guessed)
+        },
         not_numbers=seen.not_numbers,
         sizes=seen.sizes(),
         row_dims=tuple(seen.row_dims),

@@ -53,7 +53,7 @@ from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.undeclared_padding import said_once
-from paritygate.validate.measure.check import Cause, Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.check import Cause, Check, Kind, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.profile import with_activation_floors
 from paritygate.validate.measure.strata import strata_left_out
 from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
@@ -173,7 +173,16 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
     checks = tuple(
-        said_once((*result.checks, *strata_left_out(left_out), *_check_samples(job), *served, *answers.checks))
+        said_once(
+            (
+                *result.checks,
+                *strata_left_out(left_out),
+                *_check_samples(job),
+                *served,
+                *answers.checks,
+                *_check_texts([name for name in sample_dtypes if not takes or name in takes], sample_dtypes, answers),
+            )
+        )
     )
     comparison = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     probes = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
@@ -349,10 +358,7 @@ def _open_reference(
     runner = _open_model(job, ref, read)
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     _check_roles(job, runner.signature)
-    if is_table(job.samples):
-        from paritygate.validate.samples.table_check import check_table
-
-        check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(job.candidate.takes))
+    _check_columns(job, ref, runner, job.candidate)
     described = _describe(ref, runner)
     partial.add_reference(described)
     # Generated inputs for one do not fit the other.
@@ -431,9 +437,29 @@ def _reference_by_order(job: ComparisonJob, ref: ModelRef) -> ModelRef:
     return _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
 
 
+def _check_texts(inputs: Iterable[str], dtypes: Mapping[str, str], answers: Answers) -> tuple[Check, ...]:
+    """Return a warning on inputs of text, which probes leave as it is, unless they know the keys of a graph."""
+    asked = answers.result.asked
+    if not asked or ("keys" in asked and asked["keys"].batches):
+        return ()
+    return tuple(
+        Check(name="probes_of_text", status=Status.WARNING, kind=Kind.NOT_ASKED, words=say("probes.text", input=name))
+        for name in inputs
+        if dtypes[name].startswith("str")
+    )
+
+
+def _check_columns(job: ComparisonJob, ref: ModelRef, runner: Runner, other: ModelRef) -> None:
+    """Check that the columns of a table are those that a model takes."""
+    if is_table(job.samples):
+        from paritygate.validate.samples.table_check import check_table
+
+        check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(other.takes))
+
+
 def _open_model(job: ComparisonJob, ref: ModelRef, read: Callable[[], Iterator[Batch]]) -> Runner:
     example = _example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
-    return open_model(ref, job.device, example=example)
+    return open_model(ref, job.device, example=example, side="reference")
 
 
 def _positions(
@@ -532,7 +558,13 @@ def _open_candidate(
     ref = _asked_by_order(ref, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None
     example = _example(ref, job.reference, read, lambda: reference.signature)
-    runner = models.opened("candidate", ref, lambda: open_model(ref, job.device, emulate=emulate, example=example))
+
+    def opened(ref: ModelRef) -> Runner:
+        return open_model(ref, job.device, emulate=emulate, example=example, side="candidate")
+
+    runner = models.opened("candidate", ref, lambda: opened(ref))
+    if job.reference.is_recorded:
+        _check_columns(job, ref, runner, job.reference)
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
     answers_to = {*has, *runner.second_names.values()} - set(ref.rename.values())
@@ -542,9 +574,7 @@ def _open_candidate(
     if again:
         # One model is Keras with outputs named by layers, and the other names them by their order.
         named = replace(ref, rename={**ref.rename, **again})
-        runner = models.opened(
-            "candidate-by-order", named, lambda: open_model(named, job.device, emulate=emulate, example=example)
-        )
+        runner = models.opened("candidate-by-order", named, lambda: opened(named))
         ref = named
     if example is not None:
         # A fresh process must get the same signature.

@@ -28,6 +28,7 @@ from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
+from paritygate.text import in_one_line
 
 if TYPE_CHECKING:
     from paritygate.pipelines.process.file_access.listener import Listener
@@ -208,8 +209,7 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
     except ParitygateError:
         raise
     except Exception as err:
-        text = str(err).strip().splitlines()
-        msg = f"{job.what} failed: {type(err).__name__}: {text[0] if text else ''}"
+        msg = f"{job.what} failed: {in_one_line(err)}"
         raise job.crash_error(msg, hint="the exception that this one was raised from says where") from err
 
 
@@ -491,7 +491,7 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
         with reading_result(job):
             rows = [(str(a), str(b), str(c), str(d)) for a, b, c, d in outcome["rows"]]
         raise UnsupportedOperatorsError(message, rows=rows, hint=step["hint"], command=step["command"])
-    raise kind(message, **step)
+    raise kind(message, **step) from _end_as_cause(job)
 
 
 def _outcome(child: StartedChild) -> dict[str, Any]:

@@ -78,13 +78,11 @@ def _end_copies() -> None:
 def _crash(err: Exception) -> dict[str, Any]:
     # The parent imports this module for the table alone.
     from paritygate.importing import place_in_users_code
+    from paritygate.text import in_one_line
 
-    # The message of a SyntaxError ends in its place.
-    text = str(err.msg if isinstance(err, SyntaxError) else err).strip().splitlines()
     place = place_in_users_code(err)
     where = f" ({place})" if place else ""
-    message = f"{type(err).__name__}: {text[0] if text else ''}{where}"
-    return {"status": "crash", "message": message, "is_of_user": bool(place)}
+    return {"status": "crash", "message": f"{in_one_line(err)}{where}", "is_of_user": bool(place)}
 
 
 def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:

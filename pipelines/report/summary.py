@@ -19,6 +19,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.measure.decisions import undecided
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.out_of_sample import how_to_declare
 
@@ -172,10 +173,23 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
         *_clamped(report),
         *_mostly_kept(report),
         *_hints(report),
+        *_lower_fails(report),
         *_warnings(measured),
         *_findings(measured),
+        *_undecided(report, measured.values()),
         *_of_speed(report),
     )
+
+
+def _undecided(report: ReportData, results: Iterable[ComparisonResult]) -> Iterator[Remark]:
+    """Yield once that outputs which may be scores have no decision."""
+    first = next(iter(results), None)
+    if first is None or report.recording is None or first.matches:
+        return
+    outputs = [spec for spec in report.recording.signature.outputs if spec.name in first.outputs]
+    used = {item.output for item in first.gold.values()}
+    if words := undecided(outputs, {*first.decisions, *used}):
+        yield Remark(kind="note", words=words)
 
 
 def _half_precision(report: ReportData) -> Iterator[Remark]:
@@ -407,6 +421,22 @@ def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remar
     for details in by_output.values():
         words = shorten(next(iter(details.values())), _PADDING_LENGTH)
         yield Remark(kind="padding finding", names=tuple(filter(None, details)), words=words)
+
+
+def _lower_fails(report: ReportData) -> Iterator[Remark]:
+    """Yield where to read on if variants of a lower precision fail on the samples and nothing names the cause."""
+    names = tuple(
+        variant.name
+        for variant in report.variants
+        if variant.verdict == "fail"
+        and (result := variant.result) is not None
+        and result.precision not in _FULL
+        and _fails_on_samples(result)
+        and not (result.named_causes or variant.hint)
+    )
+    if names:
+        words = "docs/variant-fails.md lists the usual reasons and what to change"
+        yield Remark(kind="hint", names=names, words=words)
 
 
 def _of_speed(report: ReportData) -> Iterator[Remark]:

@@ -54,6 +54,11 @@ def _check_is_no_model(text: str) -> None:
         raise UsageError(
             msg, hint="write a spec first", command=f"convert-and-validate init MODEL --samples {shlex.quote(text)}"
         )
+    code = Path(text) if Path(text).suffix == ".py" else Path(f"{text}.py")
+    if code.is_file() and (code == Path(text) or not Path(text).exists()):
+        msg = f"{code} is Python code (expected: a spec, which is a .yaml file)"
+        command = f"convert-and-validate init {shlex.quote(code.stem)}:FUNCTION --samples FILE"
+        raise UsageError(msg, hint=f"name the function in it that returns the model, and write a spec: {command}")
     if may_be_model(text):
         msg = f"{text} is a model (expected: a spec, which is a .yaml file)"
         command = f"convert-and-validate init {shlex.quote(text)} --samples FILE"

@@ -8,15 +8,19 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
 from paritygate.addresses import without_secrets
 from paritygate.errors import StorageError
 
+_IS_DEBUG: ContextVar[bool] = ContextVar("is_debug", default=False)
 _HISSING = ("s", "x", "ch", "sh")
 HIDDEN = "(hidden)"
 _ALIKE_WITH_ENDING = 0.75
+# Some frameworks put a page of shapes or operators into one message.
+_OF_ONE_ERROR = 300
 # Python writes larger whole numbers with an exponent.
 _WRITTEN_OUT = 1e16
 # Control characters except tab and newline, marks and overrides of writing direction (which can make a word look like
@@ -107,6 +111,14 @@ def row_range(first: str, last: str) -> str:
     return f"rows {first!r}..{last!r}"
 
 
+def in_one_line(err: BaseException) -> str:
+    """Return class and message of an exception, its lines joined and cut to a length that can be printed."""
+    # The message of a SyntaxError ends in its place.
+    text = " ".join(str(err.msg if isinstance(err, SyntaxError) else err).split())
+    shown = text if len(text) <= _OF_ONE_ERROR else f"{text[:_OF_ONE_ERROR]}..."
+    return f"{type(err).__name__}: {shown}" if shown else type(err).__name__
+
+
 def first_line_of(message: str) -> str:
     """Return a message without the lines of a log, or of a server, that it quotes."""
     return message.partition("\n")[0]
@@ -139,6 +151,19 @@ def as_message(message: str) -> str:
 def echo_block(text: str, *, err: bool = False) -> None:
     """Print text with its own line breaks: JSON, where escaped characters mean the same, or a traceback."""
     _write(printable(text), err=err)
+
+
+def print_tracebacks(*, is_debug: bool) -> None:
+    """Let `echo_traceback` print, or not, which is how a process starts."""
+    _IS_DEBUG.set(is_debug)
+
+
+def echo_traceback(err: BaseException) -> None:
+    """Print the traceback of an error that becomes a part of a result, under `--debug` alone."""
+    if _IS_DEBUG.get():
+        import traceback
+
+        echo_block("".join(traceback.format_exception(err)), err=True)
 
 
 def _write(text: str, *, err: bool) -> None:

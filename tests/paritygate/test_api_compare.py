@@ -169,7 +169,7 @@ def test_what_fails_only_on_a_probe_names_the_call_that_asks_it_alone(files: Pat
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda _: np.zeros(3), "the function returned a ndarray, not a mapping of arrays by name"),
+        (lambda _: np.zeros(3), "the reference <lambda> returned a ndarray, not a mapping of arrays by name"),
         (lambda _: {}, "the model returned no tensor (it returned: nothing)"),
     ],
 )
@@ -186,10 +186,18 @@ def test_a_reference_that_raises_is_an_error_and_no_pass() -> None:
     result = pg.compare(broken, right, samples={"x": _X}, probes=())
 
     assert (result.verdict, result.exit_code, result.ran_in) == ("error", 5, "this process")
-    with pytest.raises(pg.ParityError, match="the function failed on x: float32\\[16, 4\\]: OSError: no server for 1"):
+    with pytest.raises(pg.ParityError, match=r"the reference .*broken failed on x: .*: OSError: no server"):
         result.assert_passed()
     assert result.error is not None
-    assert result.error.hint == "the function is given a dict of arrays: call it with one"
+    assert "test_api_compare.py:" in result.error.message
+    assert "dict" not in result.error.hint
+
+
+def test_a_function_that_does_not_take_a_dict_is_told_so() -> None:
+    result = pg.compare(right, lambda x, mask: {"logits": x + mask}, samples={"x": _X}, probes=())
+
+    assert result.error is not None
+    assert "dict" in result.error.hint
 
 
 def test_a_candidate_that_raises_later_fails() -> None:
@@ -414,3 +422,15 @@ def test_what_is_no_model_is_wrong_usage(files: Path) -> None:
     assert "a torch.nn.Module, a keras.Model, or a function" in caught.value.hint
     with pytest.raises(UsageError, match=r"a builtins\.type is not a model"):
         pg.compare(model, dict, samples={"x": _X})
+
+
+def test_text_that_no_probe_changes_is_a_warning() -> None:
+    def lengths(arrays: Arrays) -> Arrays:
+        return {"length": np.array([len(text) for text in arrays["text"]], np.int64)}
+
+    samples = {"text": np.array(["word " * row for row in range(1, 41)])}
+    result = pg.compare(lengths, lambda arrays: lengths(arrays), samples=samples)  # noqa: PLW0108 - another function
+
+    assert result.verdict == "pass"
+    (check,) = (check for check in result.checks if check.name == "probes_of_text")
+    assert (check.status, "'text'" in check.detail) == ("warning", True)

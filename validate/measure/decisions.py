@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import UsageError
+from paritygate.signature import is_float_dtype, is_integer_dtype
 from paritygate.text import in_full, meant
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
 from paritygate.validate.measure.figures import DecisionStatistics
@@ -24,11 +25,38 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from paritygate.signature import TensorSpec
     from paritygate.validate.measure.tolerance import Limits
 
 # From this rank on, an output holds many decisions a row, and needs the axis of the classes.
 _RANK_NEEDING_AXIS = 3
 _CLASSES_COUNTED = 10_000
+# An output of so many columns may be scores, unless its name or width is like that of an embedding or of boxes.
+_ROWS_AND_SCORES = 2
+_MOST_SCORES = 1000
+_OF_EMBEDDINGS = 64
+_NO_SCORES = re.compile(r"embed|hidden|state|feature|pool|vector|box|coord|landmark|keypoint", re.IGNORECASE)
+
+
+def undecided(outputs: Sequence[TensorSpec], decided: Collection[str]) -> str:
+    """Return that outputs which may be scores of classes have no decision, and how to declare one; empty for none.
+
+    A model that returns a whole number a row decides by itself.
+    """
+    names = [spec.name for spec in outputs if spec.name not in decided and _may_be_scores(spec)]
+    if not names or any(is_integer_dtype(spec.dtype) and len(spec.shape or ()) == 1 for spec in outputs):
+        return ""
+    return (
+        f"no decision is declared for {', '.join(names)}, so only differences are judged; if the service takes the "
+        f"largest, add decisions: {{{names[0]}: {{argmax: true}}}}"
+    )
+
+
+def _may_be_scores(spec: TensorSpec) -> bool:
+    shape = spec.shape or ()
+    width = shape[-1] if len(shape) == _ROWS_AND_SCORES else None
+    is_wide = isinstance(width, int) and 1 < width <= _MOST_SCORES and width % _OF_EMBEDDINGS != 0
+    return is_wide and is_float_dtype(spec.dtype) and _NO_SCORES.search(spec.name) is None
 
 
 class Rule(str, Enum):

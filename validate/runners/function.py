@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.importing import is_object_path, place_in_users_code
 from paritygate.models.example import signature_seen
 from paritygate.models.loading import LoadedModel
 from paritygate.models.named_call import check_rename, select_outputs, source_names
 from paritygate.signature import Signature
-from paritygate.text import a_or_an
-from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays, reason_of
+from paritygate.text import a_or_an, in_one_line
+from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,31 +34,44 @@ def open_model(loaded: LoadedModel) -> FunctionRunner:
             msg = f"the inputs and outputs of {loaded.ref.text} are not known: a function does not say them"
             raise UsageError(msg, hint="give samples with at least one row")
         rows = loaded.example.of_the_other().by_own_names(rename)
-        signature = signature_seen(loaded.example, rows, _call(loaded.model, rows), rename)
+        signature = signature_seen(loaded.example, rows, _call(loaded, rows), rename)
     check_rename(signature, rename)
-    return FunctionRunner(loaded.model, signature, rename)
+    return FunctionRunner(loaded, signature, rename)
 
 
-def _call(function: Callable[..., Any], inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+def _call(loaded: LoadedModel, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    name = f"the {loaded.side} {loaded.ref.name}" if loaded.side else loaded.ref.name
     try:
         # Copies, because the function may change its inputs in place.
-        answer = function({name: np.array(array) for name, array in inputs.items()})
+        answer = loaded.model({name: np.array(array) for name, array in inputs.items()})
         if isinstance(answer, Mapping):
             # And it may return an array that it writes to at the next call.
             return {name: np.array(array) for name, array in answer.items()}
     except ParitygateError:
         raise
     except Exception as err:
-        msg = f"the function failed on {describe_arrays(inputs)}: {reason_of(err)}"
-        raise BackendError(msg, hint="the function is given a dict of arrays: call it with one") from err
-    msg = f"the function returned {a_or_an(type(answer).__name__)}, not a mapping of arrays by name"
+        place = place_in_users_code(err)
+        where = f" ({place})" if place else ""
+        msg = f"{name} failed on {describe_arrays(inputs)}: {in_one_line(err)}{where}"
+        raise BackendError(msg, hint=_hint_for(err, loaded)) from err
+    msg = f"{name} returned {a_or_an(type(answer).__name__)}, not a mapping of arrays by name"
     raise UsageError(msg, hint='return for example {"logits": logits}')
+
+
+def _hint_for(err: Exception, loaded: LoadedModel) -> str:
+    """Return how to call the function if it does not take one dict of arrays, and else to correct it."""
+    is_call = isinstance(err, TypeError) and err.__traceback__ is not None and err.__traceback__.tb_next is None
+    if is_call or (isinstance(err, AttributeError | TypeError) and "dict" in str(err)):
+        return "the function is given a dict of arrays: call it with one"
+    return "correct your code" + (
+        "; --debug before the command prints its traceback" if is_object_path(loaded.ref.text) else ""
+    )
 
 
 class FunctionRunner(Runner):
     """One function of named arrays."""
 
-    def __init__(self, function: Callable[..., Any], signature: Signature, rename: Mapping[str, str]) -> None:
+    def __init__(self, loaded: LoadedModel, signature: Signature, rename: Mapping[str, str]) -> None:
         names = source_names(signature.inputs, rename)
         own = [replace(spec, name=name) for spec, name in zip(signature.inputs, names, strict=True)]
         facts = RuntimeFacts(
@@ -67,9 +81,9 @@ class FunctionRunner(Runner):
             notes=("a function answered: what it computes with, where, and in which precision is not known",),
         )
         super().__init__(signature, facts, replace(signature, inputs=tuple(own)))
-        self._function = function
+        self._source = loaded
         self._rename = rename
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        arrays, _ = select_outputs(_call(self._function, feed), self._served, self._rename)
+        arrays, _ = select_outputs(_call(self._source, feed), self._served, self._rename)
         return arrays

@@ -37,22 +37,23 @@ RUNNERS: Mapping[SourceKind, str] = {
 }
 
 
-def open_model(
+def open_model(  # noqa: PLR0913 - how one model runs, by name
     ref: ModelRef,
     device: str,
     *,
     emulate: Precision | None = None,
     is_optimised: bool = True,
     example: Example | None = None,
+    side: str = "",
 ) -> Runner:
     """Return the runner of a model, ready to run; its `loaded` describes the model. Recorded outputs have none.
 
     All values are rounded to the precision `emulate`; None runs the model as it is. `is_optimised` lets ONNX Runtime
     rewrite the graph, as in production. `example` are real inputs that show the signature of a model object without
-    one. UsageError is raised where anything but ONNX is to be emulated, or a callable is not found; see also
-    `open_runner`.
+    one. Messages name the `side`, if any. UsageError is raised where anything but ONNX is to be emulated, or a callable
+    is not found; see also `open_runner`.
     """
-    loaded = replace(load_model(ref), device=device, is_optimised=is_optimised, example=example)
+    loaded = replace(load_model(ref), device=device, is_optimised=is_optimised, example=example, side=side)
     runner = open_runner(loaded) if emulate is None else _open_emulated(loaded, emulate)
     if ref.fixed_shape is not None:
         runner = FixedShapeRunner(runner, read_fixed_shape(ref.fixed_shape))

@@ -189,7 +189,10 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
     """Return names, dtypes and shapes in one line, such as `input_ids: int64[8, 64]`."""
-    return "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+    return "; ".join(
+        f"{name}: {'text' if array.dtype.kind == 'U' else array.dtype}{list(array.shape)}"
+        for name, array in arrays.items()
+    )
 
 
 def first_line(err: BaseException) -> str:

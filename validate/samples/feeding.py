@@ -10,7 +10,7 @@ from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec, is_integer_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from paritygate.signature import Dim, Signature
 
 _COLUMN_RANK = 2
+_PICTURE_RANK = 4
+_CHANNELS = frozenset({1, 3, 4})
 _ONE_LENGTH = (
     "give every row as many places in one of them as in the other, or give the dims other names: in the model, or, "
     "where it has none for them, in model.inputs of a spec"
@@ -64,8 +66,19 @@ def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signat
         if len(sizes) == len(spec.shape) and axes == [0]:
             rows = spec.shape[0]
             hint = f"give {rows} rows a call: samples: {{batch_size: {rows}}} in the spec, or --batch-size {rows}"
-        raise UsageError(msg, hint=hint)
+        raise UsageError(msg, hint=_hint_of_layout(sizes, spec.shape) or hint)
     _check_dims(batch, inputs, signature)
+
+
+def _hint_of_layout(sizes: Sequence[int], wanted: Sequence[int | str | None]) -> str:
+    """Return how to transpose pictures whose channels are first and not last, or the other way; else nothing."""
+    if len(sizes) != len(wanted) or len(sizes) != _PICTURE_RANK:
+        return ""
+    for channel, other, seen, axes in ((1, 3, "NHWC", "0, 3, 1, 2"), (3, 1, "NCHW", "0, 2, 3, 1")):
+        if wanted[channel] in _CHANNELS and wanted[channel] == sizes[other] != sizes[channel]:
+            model = "NCHW" if seen == "NHWC" else "NHWC"
+            return f"the axes look like {seen}, and the model takes {model}; transpose the samples: x.transpose({axes})"
+    return ""
 
 
 def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:

@@ -172,7 +172,8 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     if holds_pictures(path):
         msg = f"samples {path} are a folder of pictures, and nothing sets how they are prepared"
         command = f"convert-and-validate init MODEL --samples {shlex.quote(source.text)}"
-        raise InputFileError(msg, hint=f"write a spec with samples.images: {command}")
+        hint = f"to compare two files, give --samples inputs.npz or --samples module:callable; for a run: {command}"
+        raise InputFileError(msg, hint=hint)
     allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"
     kind = "of no known kind" if any(path.iterdir()) else "without a file"
     msg = f"samples {path} are a folder {kind} (allowed: {allowed})"

@@ -11,6 +11,7 @@ from paritygate.signature import TensorSpec
 from paritygate.text import counted, hint_of_meant
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
+from paritygate.validate.samples.label_column import without_label
 from paritygate.validate.samples.table_columns import Column, ColumnKind, choices_of_numbers, columns_of_table
 
 if TYPE_CHECKING:
@@ -116,8 +117,14 @@ def check_points(
 
 
 def hint_of_columns(source: SampleSource, name: str, choices: Sequence[Sequence[str]], width: int | str | None) -> str:
-    """Return how to name the columns of an input: the likeliest of `choices` with its width, if there is one."""
-    # A part of the columns is no example: it may hold what the model predicts, and would pass.
-    shown = ",".join(next((choice for choice in choices if len(choice) == width), ["COLUMN", "COLUMN"]))
+    """Return how to name the columns of an input: the likeliest of `choices` with its width, if there is one.
+
+    One column too many may be that of the labels.
+    """
+    table = [column.name for column in columns_of_table(source)]
+    unlabelled = without_label(source, None, table, choices[0]) if len(choices[0]) - 1 == width else []
+    # Any other part of the columns is no example: it may hold what the model predicts, and would pass.
+    fitting = (choice for choice in (*choices, unlabelled) if len(choice) == width)
+    shown = ",".join(next(fitting, ["COLUMN", "COLUMN"]))
     how = f"{source.columns_option}: {{{name}: [{shown}]}}" if source.key else f"--columns {name}={shown}"
     return f"name the columns that it takes, in the order of the training: {how}"

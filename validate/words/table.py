@@ -243,6 +243,7 @@ _PROBES = {
     "probe.again_others": "{match}: detections differ from the candidate's {side}: {difference}",
     "probes.not_asked": "not run: {reason}",
     "probes.not_recorded": "not run because the reference was recorded without {probes}",
+    "probes.text": "no probe changes the text input {input!r}; add rows with capitals, empty and long texts",
     "probes.nor": ", so {probes} did not run either",
 }
 

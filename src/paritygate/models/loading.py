@@ -36,6 +36,7 @@ class LoadedModel:
     device: str = "cpu"  # or cuda
     is_optimised: bool = True  # ONNX Runtime rewrites the graph, as in production
     example: Example | None = None  # inputs to find an undeclared signature with; None not to run the model
+    side: str = ""  # of a comparison, for messages: reference or candidate
 
     @property
     def digest(self) -> str | None:

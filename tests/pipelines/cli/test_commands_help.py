@@ -181,6 +181,19 @@ def test_debug_adds_the_traceback(desk: Desk) -> None:
     assert "Traceback" in debug.err
 
 
+def test_debug_adds_the_traceback_of_a_function_that_another_process_called(desk: Desk) -> None:
+    desk.samples()
+    desk.module("twice", "def same(arrays):\n    return arrays\n\ndef other(arrays):\n    raise ValueError('at 5')\n")
+    arguments = ("compare", "twice:same", "twice:other", "--samples", "inputs.npz")
+
+    plain, debug = desk.call(*arguments), desk.call("--debug", *arguments)
+
+    assert plain.code == debug.code == 5
+    assert "Traceback" not in plain.err
+    assert "in other" in debug.err.partition("error: ")[0]
+    assert all(words in plain.err for words in ("candidate", "twice:other", "twice.py:5", "at 5"))
+
+
 def test_a_file_for_json_that_cannot_be_written_is_said_before_any_work(desk: Desk) -> None:
     (desk.folder / "folder.json").mkdir()
 

@@ -321,3 +321,45 @@ def test_the_classes_that_a_classifier_predicts_are_no_input(
     # OpenVINO has no classifier, whatever the ZipMap behind it is rewritten to.
     assert called.data["targets"] == ["onnx-fp32"]
     assert any("churned" in note for note in called.data["notes"])
+
+
+@pytest.mark.parametrize(("is_first", "feature"), [(False, "fee"), (True, "fee"), (False, "churned")])
+def test_a_label_without_a_usual_name_is_left_out_or_doubted(desk: Desk, feature: str, *, is_first: bool) -> None:
+    desk.onnx(width=2)
+    random = np.random.default_rng(0)
+    features = {name: random.standard_normal(120).tolist() for name in ("age", "income", "height", feature)}
+    classes = {"churned": random.integers(0, 2, 120).tolist()}
+    _csv(desk.folder / "rows.csv", {**classes, **features} if is_first else {**features, **classes})
+
+    called = desk.json("init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    # As many columns as the model takes: the label may be one of them.
+    is_fed = feature == "churned"
+    assert load_spec(str(desk.folder / "new.yaml")).spec.samples.columns == {"x": list(features)}
+    about = [note for note in called.data["notes"] if "churned" in note]
+    assert ["--columns" in note for note in about] == [is_fed]
+    assert ("churned" in (desk.folder / "new.yaml").read_text().partition("columns:")[0]) == bool(about)
+
+
+def test_a_recorded_reference_and_a_table_get_columns_to_paste(desk: Desk) -> None:
+    desk.onnx()
+    columns = _columns()
+    columns["churned"] = columns.pop("label")
+    _csv(desk.folder / "rows.csv", columns)
+    np.savez(desk.folder / "expected.npz", output_0=np.arange(360, dtype=np.float32).reshape(120, 3))
+
+    called = desk.json("compare", "expected.npz", "model.onnx", "--samples", "rows.csv", *_QUICK[:2])
+
+    assert called.code == 2, called
+    assert called.data["error"]["hint"].endswith(f": --columns x={','.join(_NAMES)}")
+
+
+def test_zeros_and_ones_among_others_are_features(desk: Desk) -> None:
+    desk.onnx(width=2)
+    flags = np.random.default_rng(0).integers(0, 2, (120, 4))
+    _csv(desk.folder / "rows.csv", dict(zip(_NAMES, flags.T.tolist(), strict=True)))
+
+    called = desk.json("init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml")
+
+    assert not any("--columns" in note for note in called.data["notes"])

@@ -33,6 +33,7 @@ from paritygate.pipelines.report.summary import (
 from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
 from paritygate.pipelines.report.why import why, why_of_variant
 from paritygate.pipelines.run.workspace import RunFolder, open_run
+from paritygate.signature import TensorSpec
 from paritygate.validate.measure.check import Check
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
 
@@ -409,3 +410,32 @@ def test_a_failed_candidate_of_lower_precision_names_the_option(
     remarks = comparison_remarks(result)
 
     assert (bool(remarks) and f"--precision {found}" in remarks[0].words) is is_named
+
+
+@pytest.mark.parametrize(("verdict", "precision", "is_hinted"), [("fail", "fp16", True), ("fail", "fp32", False)])
+def test_what_fails_in_a_lower_precision_has_a_page_to_read(
+    passing_run: RunFolder, verdict: str, precision: str, *, is_hinted: bool
+) -> None:
+    result = replace(_result(_check("max_abs_diff", verdict), verdict=verdict), precision=precision)
+
+    remarks = run_remarks(_report(passing_run, _variant("onnx-a", result, verdict)))
+
+    assert any("docs/variant-fails.md" in remark.words for remark in remarks) == is_hinted
+
+
+def test_scores_without_a_decision_are_noted_once(passing_run: RunFolder) -> None:
+    recording = collect_report(passing_run).recording
+    assert recording is not None
+    scores = TensorSpec(name="scores", dtype="float32", shape=("batch", 4))
+    recording = replace(recording, signature=replace(recording.signature, outputs=(scores,)))
+    decision = DecisionStatistics(
+        rule="argmax", rows=9, decisions=9, mismatches=0, inside_band=0, outside_band=0, rows_mismatched=0,
+        mismatch_rate_upper_95=0.3, classes={}, examples=(),
+    )  # fmt: skip
+    for decisions, count in (({}, 1), ({"scores": decision}, 0)):
+        result = _result(_check("bias", "pass"), verdict="pass", outputs={"scores": _output()}, decisions=decisions)
+        report = _report(passing_run, *(_variant(name, result, "pass") for name in ("a", "b")))
+
+        remarks = run_remarks(replace(report, recording=recording))
+
+        assert sum("decisions: {scores:" in remark.words for remark in remarks) == count

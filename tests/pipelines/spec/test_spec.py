@@ -288,6 +288,20 @@ def test_an_unknown_packaged_spec_is_refused_with_the_nearest_name() -> None:
     assert caught.value.hint == "did you mean 'klue-sts'?"
 
 
+@pytest.mark.parametrize("text", ["net.py", "net"])
+def test_python_code_in_place_of_a_spec_leads_to_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "net.py").write_text("def load():\n    return None\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match=r"net\.py is Python code") as caught:
+        load_spec(text)
+
+    assert caught.value.hint is not None
+    assert "init net:FUNCTION" in caught.value.hint
+
+
 def test_a_folder_is_no_spec(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="is no file"):
         load_spec(str(tmp_path))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
+from paritygate.signature import TensorSpec
 from paritygate.validate.measure.decisions import (
     Decision,
     DecisionState,
@@ -21,6 +22,7 @@ from paritygate.validate.measure.decisions import (
     fold_passes,
     merge_decisions,
     parse_decision,
+    undecided,
     update_decisions,
 )
 from paritygate.validate.measure.figures import DecisionStatistics
@@ -247,3 +249,25 @@ def test_nan_is_never_chosen() -> None:
     found = _count("argmax", actual, expected, 0.1)
 
     assert (found.mismatches, found.outside_band) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "decided", "is_named"),
+    [
+        ("output_0", ("batch", 4), set(), True),
+        ("output_0", ("batch", 4), {"output_0"}, False),
+        ("output_0", ("batch", 1), set(), False),
+        ("output_0", ("batch", 768), set(), False),
+        ("output_0", ("batch", "classes"), set(), False),
+        ("boxes", ("batch", 4), set(), False),
+        ("sentence_embedding", ("batch", 100), set(), False),
+    ],
+)
+def test_scores_without_a_decision_are_named(
+    name: str, shape: tuple[int | str, ...], decided: set[str], *, is_named: bool
+) -> None:
+    output = TensorSpec(name=name, dtype="float32", shape=shape)
+    label = TensorSpec(name="label", dtype="int64", shape=("batch",))
+
+    assert (f"{{{name}: {{argmax: true}}}}" in undecided([output], decided)) == is_named
+    assert not undecided([label, output], decided)

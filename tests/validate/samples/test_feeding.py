@@ -98,3 +98,25 @@ def test_one_value_a_row_is_a_column_where_the_model_takes_one(
 
     assert found["colour"].shape == fitted
     assert found["colour"].ravel().tolist() == colours.tolist()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "hint"),
+    [
+        (("n", 3, 8, 8), (2, 8, 8, 3), "x.transpose(0, 3, 1, 2)"),
+        (("n", 8, 8, 3), (2, 3, 8, 8), "x.transpose(0, 2, 3, 1)"),
+        (("n", 3, "h", "w"), (2, 8, 9, 3), "x.transpose(0, 3, 1, 2)"),
+        (("n", 3, 8, 8), (2, 3, 4, 4), ""),
+        (("n", 3, 8, 8), (2, 8, 8, 1), ""),
+    ],
+)
+def test_pictures_with_the_axes_of_another_layout_are_told_apart(
+    wanted: tuple[int | str, ...], seen: tuple[int, ...], hint: str
+) -> None:
+    spec = TensorSpec(name="pixels", dtype="float32", shape=wanted)
+    batch = Batch(inputs={"pixels": np.zeros(seen, np.float32)}, ids=["a", "b"])
+
+    with pytest.raises(UsageError) as caught:
+        check_shapes(batch, batch.inputs, Signature(inputs=(spec,), outputs=()))
+
+    assert caught.value.hint.endswith(hint or "that the model takes")
