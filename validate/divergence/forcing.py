@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from paritygate.validate.divergence.tensor_graph import TensorGraph
 _HOPS = 4
 _MOST_TRIED = 6
 _FAR_BETTER = 0.1
+# Values of tensors that were tried are kept up to this size, to be tried again.
+_MOST_BYTES = 128 * 2**20
 
 
 class Forcing:
@@ -85,6 +88,8 @@ class Forcing:
         Raises:
             ValueError: A tensor has another number of values.
         """
+        for known, needed in ((self._own, pairs.keys()), (self._theirs, set(pairs.values()))):
+            _drop_others(known, needed)
         _read_missing(self._own, pairs, self._candidate, self._feeds)
         _read_missing(self._theirs, list(pairs.values()), self._reference, self._reference_feeds)
         # FP16 overflows to infinity.
@@ -127,6 +132,17 @@ class Forcing:
             front = [name for node in readers for name in node.output if name and name not in names]
             names.update(dict.fromkeys(front))
         return [*names, *tensors]
+
+
+def _drop_others(known: dict[str, Arrays], needed: AbstractSet[str]) -> None:
+    """Drop the oldest values that are not needed, so that those of tensors that were tried do not pile up."""
+    sizes = {name: sum(array.nbytes for array in arrays) for name, arrays in known.items()}
+    held = sum(sizes.values())
+    for name in [name for name in known if name not in needed]:
+        if held <= _MOST_BYTES:
+            return
+        held -= sizes[name]
+        del known[name]
 
 
 def _read_missing(

@@ -63,17 +63,15 @@ class Proof:
     def _can_be_proven(self, name: str, regions: Mapping[str, Region], forced: Mapping[str, str]) -> bool:
         """Return whether forcing the tensor can be a proof, because the nodes on both sides are known.
 
-        Forcing an output always corrects it, so a node that makes one has to read what its partner does. Of two places
-        that adjoin, only nodes of one operator are partners for certain: nothing between the places matches.
+        Forcing an output always corrects it, so a node that makes one has to read what its partner does. Between
+        two places that adjoin nothing matches, so only some partners are sure.
         """
         region = regions[name]
         if region.edges is None:
             return False
         start = {each for each, _ in region.start}
         for each in self._passed_to(region) & forced.keys():
-            if not (_is_pair(regions[each]) and _is_pair(region)) or (
-                each in start and forced[each] not in region.read
-            ):
+            if not _are_sure(regions[each], region) or (each in start and forced[each] not in region.read):
                 return False
         return not self._is_output(name) or set(region.inputs.values()) <= region.read
 
@@ -112,6 +110,12 @@ class Proof:
             any(error_between(sketches[name], self._wanted[other]) <= self._inner_limit for other in others)
             for name, others in partners.items()
         )
+
+
+def _are_sure(one: Region, other: Region) -> bool:
+    """Return whether places that adjoin are pairs of nodes, or lack the same nodes of the reference."""
+    lost = [[node.name for node in region.reference] for region in (one, other)]
+    return (_is_pair(one) and _is_pair(other)) or (bool(lost[0]) and lost[0] == lost[1])
 
 
 def _is_pair(region: Region) -> bool:

@@ -411,3 +411,18 @@ def test_a_budget_ends_the_search(tmp_path: Path) -> None:
     assert [part.is_partial for part in parts] == [True, True, False]
     assert parts[0].outcome == CANNOT_TELL
     assert all(part.computed <= whole.computed for part in parts)
+
+
+def test_an_operator_lost_before_two_readers_is_one_proven_place(tmp_path: Path) -> None:
+    norm = _NORM.replace("d = Sub(x, m)", "d = Sub(w, m)").replace(
+        "ReduceMean <axes=[1]> (x)", "ReduceMean <axes=[1]> (w)"
+    )
+    for name, first in (("reference", "w = Tanh(x)"), ("candidate", "w = Identity(x)")):
+        text = norm.replace("m = ReduceMean", f"{first} m = ReduceMean") % _EPSILON.format("0.00001")
+        onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
+    feeds = [{"x": np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32)}]
+
+    (place,) = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds).located
+
+    assert place.reference_nodes == ("Tanh",)
+    assert place.proven
