@@ -47,7 +47,7 @@ def under(tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.parametrize(("kind", "times"), [("disk", 100), ("seaweedfs", 10)])
+@pytest.mark.parametrize(("kind", "times"), [("disk", 100), ("seaweedfs", 100)])
 def test_16_processes_that_promote_at_the_same_time_lose_nothing(
     kind: str,
     *,
