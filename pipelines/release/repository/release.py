@@ -266,7 +266,7 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
         attempts.append((made, of, now))
         if made in now.collected:
             msg = f"version {made} of {candidate.model!r} was deleted by gc before it could be recorded"
-            raise RepositoryError(msg, hint="promote again; gc deletes what has no record after a day")
+            raise RepositoryError(msg, hint="promote again; gc deletes uploads without a record after a day")
         record = released if same is None else _move_to(candidate, same, now)
         if record is not None:
             commit.begin(release_of(made, of, len(now.history) + 1, now=now, is_new=same is None))

@@ -499,6 +499,24 @@ def test_the_order_of_records_is_that_of_their_numbers_whatever_the_clock_says(
     assert roll_back(root, _MODEL).version == 1
 
 
+def test_a_log_that_loses_its_last_record_during_a_promotion_gets_no_gap(
+    root: Root, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        promote(root, make_candidate())
+    claim = release._claim_version
+
+    def claim_while_a_backup_is_restored(*args: Any) -> Any:  # noqa: ANN401 - handed on
+        found = claim(*args)
+        _write(root, f"log/{_MODEL}/000002.json", None)
+        return found
+
+    monkeypatch.setattr(release, "_claim_version", claim_while_a_backup_is_restored)
+
+    assert promote(root, make_candidate()).record == 2
+    assert [record.version for record in read_records(root, _MODEL)] == [1, 3]
+
+
 def test_a_record_of_a_newer_version_stops_readers_and_writers(root: Root, make_candidate: Make) -> None:
     promote(root, make_candidate())
     _write(root, f"log/{_MODEL}/000002.json", b'{"schema": 99, "kind": "signed"}')

@@ -25,7 +25,8 @@ from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.roots import Address, Root
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
+# Waiting has a limit that only a missing event reaches, however busy the machine is.
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(3600)]
 
 Make = Callable[..., ReleaseCandidate]
 _MODEL = "klue-sts"
@@ -40,14 +41,14 @@ def under(tmp_path: Path) -> Callable[..., Any]:
         pickled.write_bytes(pickle.dumps(candidate))
         script = Path(__file__).with_name("adverse_stores.py")
         command = [sys.executable, str(script), condition, str(root), str(pickled)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     return run
 
 
-@pytest.mark.parametrize(("kind", "times"), [("disk", 100), ("seaweedfs", 10)])
+@pytest.mark.parametrize(("kind", "times"), [("disk", 100), ("seaweedfs", 100)])
 def test_16_processes_that_promote_at_the_same_time_lose_nothing(
     kind: str,
     *,
