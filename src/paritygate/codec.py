@@ -57,6 +57,13 @@ _NEEDED = {
 _EXCLUDED = "exclude"
 
 
+class UnreadError(Exception):
+    """The data do not fit, or the type is none of those that are read here."""
+
+
+_UNREAD = (AssertionError, NameError, OverflowError, RecursionError, TypeError, UnreadError, ValueError)
+
+
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -128,9 +135,17 @@ def from_data(kind: type[_T], data: object) -> _T:
     text = json.dumps(data, ensure_ascii=False).encode()
     try:
         return cast("_T", read_as(kind, json.loads(text)))
-    except (AssertionError, NameError, OverflowError, RecursionError, TypeError, UnreadError, ValueError):
+    except _UNREAD:
         # Pydantic reads more types, and names the wrong field.
         return _validated(kind, text)
+
+
+def from_json(kind: type[_T], data: object) -> _T:
+    """Return and raise as `from_data`, for data that `json_of` returned: long lists of numbers are not copied first."""
+    try:
+        return cast("_T", read_as(kind, data))
+    except _UNREAD:
+        return from_data(kind, data)
 
 
 def _validated(kind: type[_T], text: bytes) -> _T:
@@ -254,10 +269,6 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - a type
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-class UnreadError(Exception):
-    """The data do not fit, or the type is none of those that are read here."""
 
 
 def read_as(kind: Any, data: Any) -> Any:  # noqa: ANN401 - a type, and what `json.loads` returned

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paritygate.codec import UnreadError, digest_of, from_data, read_as, read_sealed, sealed, to_data
+from paritygate.codec import UnreadError, digest_of, from_data, from_json, read_as, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.validate.measure.profile import FloatArray
@@ -97,8 +97,9 @@ def test_what_is_read_is_what_was_written(
     ],
 )
 def test_nothing_is_converted_and_the_first_wrong_field_is_named(change: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        from_data(_Whole, to_data(_WHOLE) | change)
+    for read in (from_data, from_json):
+        with pytest.raises(ValueError, match=words):
+            read(_Whole, to_data(_WHOLE) | change)
 
 
 def test_half_of_a_surrogate_pair_is_no_text() -> None:
@@ -109,7 +110,7 @@ def test_half_of_a_surrogate_pair_is_no_text() -> None:
 def test_a_missing_field_is_named_and_one_that_is_not_known_is_ignored() -> None:
     data = to_data(_WHOLE)
 
-    assert from_data(_Whole, data | {"later": 1}) == _WHOLE
+    assert from_data(_Whole, data | {"later": 1}) == from_json(_Whole, data | {"later": 1}) == _WHOLE
     with pytest.raises(ValueError, match="kind is missing"):
         from_data(_Whole, {name: value for name, value in data.items() if name != "kind"})
 
@@ -121,6 +122,7 @@ def test_what_is_not_finite_in_an_array_is_read_as_infinity() -> None:
 
     assert data == {"values": [1.0, None]}
     assert from_data(_Floor, data).values.tolist() == [1.0, math.inf]
+    assert from_json(_Floor, data).values.tolist() == [1.0, math.inf]
 
 
 def test_what_has_no_json_data_is_refused() -> None:

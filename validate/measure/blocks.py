@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -75,6 +74,9 @@ def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, value
     There are as many threads as this process may use processors, at most four; one for parts of more than
     `_MOST_VALUES`.
     """
+    # The command, which reads profiles alone, is spared them.
+    from concurrent.futures import ThreadPoolExecutor
+
     from paritygate.machine import available_processors
 
     threads = min(len(parts), available_processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1

@@ -103,7 +103,9 @@ class Histogram:
 
 
 def _counted(*bins: NDArray[np.intp]) -> NDArray[np.int64]:
-    return np.bincount(np.concatenate([np.zeros(0, dtype=np.intp), *bins]), minlength=BINS)
+    # One array is not copied.
+    together = bins[0] if len(bins) == 1 else np.concatenate([np.zeros(0, dtype=np.intp), *bins])
+    return np.bincount(together, minlength=BINS)
 
 
 def _edge(place: int) -> float:

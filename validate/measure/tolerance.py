@@ -264,7 +264,8 @@ class Limits:
         rows = _rows_beyond(own, bulk)
         if rows.size:
             self._grow_rows(own, rows, expected, growth, np.broadcast_to(bulk, expected.shape))
-        if name in self.uncapped:
+        # Where no cap binds, the limit of the bulk is as wide already.
+        if name in self.uncapped and (self.uncapped[name] > getattr(self, name)).any():
             # Far from the others, a value is rounded in proportion to its size.
             most = on_axis(self.uncapped[name], self.axis, expected.ndim)
             own = np.maximum(own, np.minimum(most, distance * self.share[name]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.codec import from_data, read_sealed, sealed, to_data
+from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
@@ -164,7 +164,7 @@ class ProbesRecording:
             raise InputFileError(msg, hint=_AGAIN)
         data = read_sealed(path, path.read_bytes(), version=_FORMAT_VERSION, again=_AGAIN)
         try:
-            recording = from_data(cls, {**data, "folder": str(folder)})
+            recording = from_json(cls, {**data, "folder": str(folder)})
             check_names(name for probe in recording.probes for name in (probe.name, *probe.chunks))
         except ValueError as err:
             msg = f"{path} is corrupt: {err}"

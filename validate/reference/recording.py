@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.codec import from_data, read_sealed, sealed, to_data
+from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, digest_of_json, parse_json, storage_errors, write_json_atomically
@@ -251,7 +251,7 @@ def _recording_of(path: Path, content: bytes) -> Recording:
     again = "record the reference again: convert-and-validate record"
     data = read_sealed(path, content, version=FORMAT_VERSION, again=again)
     try:
-        recording = from_data(Recording, {**data, "folder": str(path.parent)})
+        recording = from_json(Recording, {**data, "folder": str(path.parent)})
         check_names([*recording.chunks, *recording.model.get("files", ())])
     except ValueError as err:
         msg = f"{path} is corrupt: {err}"

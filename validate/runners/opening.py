@@ -9,6 +9,7 @@ from typing import cast
 
 from paritygate.engine.record import EngineRecord
 from paritygate.errors import UsageError
+from paritygate.importing import collecting_rarely
 from paritygate.machine import check_environment
 from paritygate.models.example import Example
 from paritygate.models.fixed_shape import read_fixed_shape
@@ -37,6 +38,7 @@ RUNNERS: Mapping[SourceKind, str] = {
 }
 
 
+@collecting_rarely()
 def open_model(  # noqa: PLR0913 - how one model runs, by name
     ref: ModelRef,
     device: str,

@@ -13,7 +13,7 @@ from typing import Any
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
-from paritygate.importing import is_object_path, load_object, missing_module, user_files
+from paritygate.importing import collecting_rarely, is_object_path, load_object, missing_module, user_files
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
@@ -224,6 +224,7 @@ def kind_of_object(model: object) -> SourceKind:
     raise UsageError(msg, hint="return a torch.nn.Module or a keras.Model")
 
 
+@collecting_rarely()
 def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     """Call the source's `module:callable` and return the source with its kind, and the model.
 

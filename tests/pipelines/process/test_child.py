@@ -182,6 +182,14 @@ def test_the_threads_of_a_child_wait_without_using_a_core_but_in_a_benchmark(
     assert environment_of_job(job)["OMP_WAIT_POLICY"] == "active"
 
 
+def test_an_export_has_a_fixed_seed_of_hashes_and_what_runs_models_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+
+    assert environment_of_job("export")["PYTHONHASHSEED"] == "0"
+    # By the same seed, a source whose outputs depend on it would equal its export.
+    assert not any("PYTHONHASHSEED" in environment_of_job(job) for job in ("record", "compare", "answer"))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -377,3 +377,17 @@ def test_only_what_is_looser_is_said_to_be_looser() -> None:
 
     assert looser_than_default(tolerance, [wide]) == ("mean_abs_diff",)
     assert looser_than_default(tolerance, [wide, narrow]) == ("max_abs_diff", "mean_abs_diff")
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.INT8])
+def test_far_from_the_others_a_value_of_a_narrow_column_has_a_limit_by_its_size(precision: Precision) -> None:
+    values = np.random.default_rng(0).standard_normal((400, 2)) * [1.0, 1e-2]
+    profile = profile_outputs("y", [(values, 400)], axis=1, dtype="float64")
+    limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
+
+    found = limits.of_values("max_abs_diff", np.array([[5.0, 0.1], [0.0, 0.0]]))
+
+    growth, share = DEFAULT_TOLERANCES[precision].max_abs_diff, SHARES_OF_SPREAD[precision]
+    distance = np.array([5.0, 0.1]) - profile.center
+    assert found[0] == pytest.approx([distance[0] * growth, distance[1] * share])
+    assert found[1].tolist() == limits.max_abs_diff.tolist()
