@@ -22,12 +22,12 @@ from diagnose import FAULTS, scrambled
 
 from paritygate.errors import ParitygateError
 from paritygate.models.source import ModelRef, SourceKind, parse_source
-from paritygate.validate.divergence.inner_values import Feed
 from paritygate.validate.divergence.locate import locate_in
 from paritygate.validate.divergence.matching import match, sketches_of
-from paritygate.validate.divergence.opening import open_graphs
 from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.inner_values import Feed
+from paritygate.validate.tensors.opening import open_graphs
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 _NAMED, _ROWS, _BATCHES = 3, 4, 3
 _NEAR = 1e-4

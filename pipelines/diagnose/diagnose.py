@@ -13,9 +13,9 @@ from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.lone_child import result_of_lone_child
 from paritygate.validate.divergence.graph_diff import GraphDiff
-from paritygate.validate.divergence.opening import KINDS
 from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
+from paritygate.validate.tensors.opening import KINDS
 
 # More batches make no match clearer.
 _MATCHED_BATCHES = 3

@@ -11,10 +11,11 @@ import numpy as np
 from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.errors import BackendError
 from paritygate.pipelines.diagnose.drawing import Array, Constant, drawn_constant, input_draws, paired_constants
-from paritygate.validate.divergence.inner_values import Feed, read_inner, run_model
 from paritygate.validate.divergence.result import KeptConstant, Located, Minimal
 from paritygate.validate.divergence.sketch import error_between, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph, reads_of
+from paritygate.validate.tensors.inner_values import Feed, read_inner
+from paritygate.validate.tensors.onnx_values import run_model
+from paritygate.validate.tensors.tensor_graph import TensorGraph, reads_of
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

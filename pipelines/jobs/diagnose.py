@@ -18,13 +18,13 @@ from paritygate.pipelines.diagnose.minimal import minimal_pair
 from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.divergence.locate import locate_in
-from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.opening import open_graphs
 from paritygate.validate.divergence.result import Divergence, Minimal
 from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
-from paritygate.validate.divergence.tensor_graph import read_tensor_graph
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.onnx_values import read_tensor_graph
+from paritygate.validate.tensors.opening import open_graphs
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,11 +19,12 @@ from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.weights import FLOAT
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.tensor_graph import TensorGraph, tensor_graph_of
 from paritygate.validate.emulation.switchable import CastRounding, RangeRounding, make_switchable
 from paritygate.validate.runners.emulated import check_rounding
 from paritygate.validate.runners.switchable import SwitchableModel
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.onnx_values import tensor_graph_of
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 if TYPE_CHECKING:
     import onnx

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.validate.divergence.inner_values import read_inner
+from paritygate.validate.tensors.inner_values import read_inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.divergence.tensor_graph import TensorGraph
+    from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

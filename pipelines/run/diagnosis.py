@@ -19,9 +19,9 @@ from paritygate.pipelines.run.comparisons import built_from
 from paritygate.pipelines.run.evidence import EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import first_line_of
-from paritygate.validate.divergence.opening import KINDS
 from paritygate.validate.divergence.result import LOCATED, POSSIBLE, Divergence
 from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, Cause
+from paritygate.validate.tensors.opening import KINDS
 from paritygate.validate.words.sentence import joined, say
 
 # The kind of the cause that names operators.

@@ -8,12 +8,12 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from paritygate.errors import BackendError
-from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
-from paritygate.validate.divergence.meter import BudgetSpentError
 from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.tensors.meter import BudgetSpentError
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 # The reference's tensor that stands for the candidate's is looked for so many nodes after the last one that both have.
 _HOPS = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.matching import Matching
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 if TYPE_CHECKING:
     import onnx

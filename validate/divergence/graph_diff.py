@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
 from paritygate.validate.divergence.frontier import Frontier
-from paritygate.validate.divergence.inner_values import Feed
 from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
-from paritygate.validate.divergence.meter import Meter
 from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.region import region_at
-from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+from paritygate.validate.tensors.inner_values import Feed
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.onnx_values import read_tensor_graph
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, render
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paritygate.errors import UsageError
-from paritygate.validate.divergence.inner_values import Feed
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.inner_values import Feed
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 
 def pairs_of(names: Sequence[str], others: Sequence[str]) -> dict[str, str] | None:

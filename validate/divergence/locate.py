@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
-from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner, read_outputs
 from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
-from paritygate.validate.divergence.meter import BudgetSpentError, Meter
 from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.proof import Proof
 from paritygate.validate.divergence.region import Region, merged, region_at, whole_region
@@ -33,7 +31,10 @@ from paritygate.validate.divergence.result import (
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
 from paritygate.validate.divergence.span import Spans
-from paritygate.validate.divergence.tensor_graph import FRAMEWORKS, TensorGraph, read_tensor_graph
+from paritygate.validate.tensors.inner_values import Arrays, Feed, read_inner, read_outputs
+from paritygate.validate.tensors.meter import BudgetSpentError, Meter
+from paritygate.validate.tensors.onnx_values import read_tensor_graph
+from paritygate.validate.tensors.tensor_graph import FRAMEWORKS, TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:

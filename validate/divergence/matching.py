@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
 from paritygate.validate.divergence.same_values import MOVING, passed_on
 from paritygate.validate.divergence.sketch import Sketch, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 # No tolerance is larger, so partners that differ more are not kept.
 _FARTHEST = 0.1

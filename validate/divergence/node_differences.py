@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paritygate.validate.divergence.matching import Matching
-from paritygate.validate.divergence.tensor_graph import TensorGraph
 from paritygate.validate.divergence.weights import constants_of, difference
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tell which operators of two frameworks compute the same."""
+"""Find the operators of two frameworks that compute the same."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from paritygate.validate.divergence.forcing import Forcing
-from paritygate.validate.divergence.inner_values import Feed, read_inner
-from paritygate.validate.divergence.meter import BudgetSpentError
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.same_values import passed_on
 from paritygate.validate.divergence.sketch import Sketch, error_between, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.inner_values import Feed, read_inner
+from paritygate.validate.tensors.meter import BudgetSpentError
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 
 class Proof:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paritygate.validate.divergence.frontier import Frontier
 from paritygate.validate.divergence.node_differences import Sides, differences_of_nodes
 from paritygate.validate.divergence.same_values import constant_words, passed_on, passing_before
-from paritygate.validate.divergence.tensor_graph import TensorGraph, reads_of
+from paritygate.validate.tensors.tensor_graph import TensorGraph, reads_of
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from paritygate.validate.divergence.tensor_graph import TensorGraph, Weight
 from paritygate.validate.divergence.weights import ROUNDED, difference, is_near
+from paritygate.validate.tensors.tensor_graph import TensorGraph, Weight
 from paritygate.validate.words.sentence import Words, render, say
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.divergence.sketch import Sketch, error_between
-from paritygate.validate.divergence.tensor_graph import TensorGraph
 from paritygate.validate.divergence.weights import constants_of
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:

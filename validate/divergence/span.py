@@ -1,7 +1,7 @@
 """Find what two models of different frameworks have between tensors that both compute.
 
-One operator of a framework is several of another: `layer_norm` is nine nodes of an export. So the tensors on both
-sides that stand for each other are looked for by a run of the candidate with the reference's values.
+One operator of a framework is several of another: `layer_norm` is nine nodes of an export. So the two
+tensors of one meaning are looked for by runs of the candidate with the reference's values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paritygate.validate.divergence.operators import are_alike
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch, error_between
 from paritygate.validate.divergence.span_weights import weight_that_differs
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Spans:
     behind: Sequence[onnx.NodeProto]
 
     def pairs(self, region: Region) -> Iterator[tuple[str, str]]:
-        """Yield tensors of the candidate and of the reference that may stand for each other, in its order."""
+        """Yield tensors of the candidate and of the reference that may have one meaning, in its order."""
         ours, theirs = self.sketches
         shared = list(dict.fromkeys(other for _, other in region.start))
         names = {each.name for name in shared for each in self.sides.reference.readers(name)}
@@ -87,7 +87,7 @@ class Spans:
         return added
 
     def _best(self, region: Region, forcing: Forcing) -> tuple[str, str, float]:
-        """Return the first two tensors that stand for each other, and the error that is left."""
+        """Return the first two tensors of one meaning, and the error that is left."""
         best = "", "", float("inf")
         pairs = list(self.pairs(region))
         forcing.prepare(pairs)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.divergence.operators import are_alike
-from paritygate.validate.divergence.tensor_graph import TensorGraph
 from paritygate.validate.divergence.weights import constants_of, difference
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.validate.divergence.inner_values import Feed
 from paritygate.validate.divergence.result import (
     CANNOT_TELL,
     CONTRACT,
@@ -25,6 +24,7 @@ from paritygate.validate.divergence.result import (
 )
 from paritygate.validate.divergence.stage_values import difference, like
 from paritygate.validate.runners.runner import reason_of
+from paritygate.validate.tensors.inner_values import Feed
 from paritygate.validate.words.sentence import Words, say
 
 # Stages of correct conversions differ by rounding up to this relative error.

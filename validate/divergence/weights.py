@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from paritygate.validate.divergence import forcing, inner_values
-from paritygate.validate.divergence.inner_values import Feed
+from paritygate.validate.divergence import forcing
 from paritygate.validate.divergence.locate import locate
 from paritygate.validate.divergence.result import LOCATED
+from paritygate.validate.tensors import inner_values, onnx_values
+from paritygate.validate.tensors.inner_values import Feed
 
 _ROWS, _WIDTH = 64, 64
 _TENSOR = 4 * _ROWS * _WIDTH
@@ -40,7 +41,7 @@ class _Alive:
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> _Alive:
     """Count the arrays of all runs, with parts and caches small enough for small models to fill them."""
-    alive, run = _Alive(), inner_values._run
+    alive, run = _Alive(), onnx_values._run
 
     def counted(*arguments: Any) -> list[Any]:  # noqa: ANN401 - those of the function
         answers = run(*arguments)
@@ -48,7 +49,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> _Alive:
             alive.add(answer)
         return answers
 
-    monkeypatch.setattr(inner_values, "_run", counted)
+    monkeypatch.setattr(onnx_values, "_run", counted)
     monkeypatch.setattr(inner_values, "_FIRST", 4)
     monkeypatch.setattr(inner_values, "_BYTES_AT_ONCE", _BUDGET)
     monkeypatch.setattr(forcing, "_MOST_BYTES", _BUDGET)

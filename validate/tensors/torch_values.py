@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
-from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.tensor_graph import TORCH, TensorGraph, Weight, graph_of
-from paritygate.validate.divergence.values.recorder import Operation, Recorder
-from paritygate.validate.divergence.values.torch_places import Places
 from paritygate.validate.runners.torch import TorchRunner, array_of
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph, Weight, graph_of
+from paritygate.validate.tensors.torch_places import Places
+from paritygate.validate.tensors.torch_recorder import Operation, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from paritygate.validate.divergence.inner_values import Arrays, Feed
+    from paritygate.validate.tensors.tensor_graph import Arrays, Feed
 
 
 class TorchValues:

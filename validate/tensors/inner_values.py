@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.validate.divergence.tensor_graph import TensorGraph
-from paritygate.validate.divergence.values.onnx import OnnxValues
+from paritygate.validate.tensors.tensor_graph import Arrays, Feed, TensorGraph
 
 if TYPE_CHECKING:
-    import onnx
+    import numpy as np
 
-Feed = Mapping[str, NDArray[np.generic]]
-Arrays = Sequence[NDArray[np.generic]]
+__all__ = ["Arrays", "Feed", "read_inner", "read_outputs"]
 
 # Each inner tensor that is read lives until the run ends, so a graph is read in parts of about so many bytes. Sizes are
 # known only after a run: the first part has few tensors.
@@ -65,8 +61,3 @@ def read_outputs(graph: TensorGraph, feeds: Iterable[Feed]) -> Iterator[Feed]:
     for feed in feeds:
         graph.meter.take(len(graph.nodes))
         yield dict(zip(graph.outputs, computed(feed), strict=True))
-
-
-def run_model(model: onnx.ModelProto, names: list[str], feed: Feed, path: Path) -> Arrays:
-    """Return these outputs of a model made from the file `path`; raise a `BackendError` if it does not run."""
-    return OnnxValues(model, path).open(names, {})(feed)

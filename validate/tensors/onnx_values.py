@@ -11,13 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
+from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import name_nodes
+from paritygate.models.onnx.weights import load_tensor
 from paritygate.validate.runners.runner import first_line
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.tensor_graph import Arrays, Feed, TensorGraph, Weight, graph_of
 
 if TYPE_CHECKING:
     import onnx
     import onnxruntime
-
-    from paritygate.validate.divergence.inner_values import Arrays, Feed
 
 _FATAL = 4
 
@@ -42,6 +46,43 @@ class OnnxValues:
         # Several values are tried in one place, one after the other.
         self._last = key, session
         return partial(_run, session, list(names))
+
+
+def run_model(model: onnx.ModelProto, names: list[str], feed: Feed, path: Path) -> Arrays:
+    """Return these outputs of a model made from the file `path`; raise a `BackendError` if it does not run."""
+    return OnnxValues(model, path).open(names, {})(feed)
+
+
+def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
+    """Return the graph of an ONNX file; its external data is not read.
+
+    Raises:
+        InputFileError: The file is no ONNX model, or its external data is missing.
+    """
+    model = read_onnx(path)
+    inline_functions(model)
+    name_nodes(model.graph)
+    return tensor_graph_of(model, path, meter)
+
+
+def tensor_graph_of(model: onnx.ModelProto, path: Path, meter: Meter) -> TensorGraph:
+    """Return the graph of a model without local functions, whose nodes have names; it was read from `path`."""
+    graph = model.graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    constants = [node for node in graph.node if node.op_type == "Constant"]
+    made = {node.output[0]: item.t for node in constants for item in node.attribute if item.name == "value"}
+    weights = {name: _weight(tensor, path.parent) for name, tensor in {**made, **stored}.items()}
+    return graph_of(model, OnnxValues(model, path), weights, path=path, meter=meter)
+
+
+# onnx.TensorProto.DataType: float, float16, double and bfloat16.
+_FLOATS = frozenset({1, 10, 11, 16})
+
+
+def _weight(tensor: onnx.TensorProto, folder: Path) -> Weight:
+    return Weight(
+        shape=tuple(tensor.dims), is_float=tensor.data_type in _FLOATS, load=partial(load_tensor, tensor, folder)
+    )
 
 
 def _changed(model: onnx.ModelProto, names: Sequence[str], values: Mapping[str, Arrays]) -> onnx.ModelProto:

@@ -10,9 +10,9 @@ from paritygate.errors import InputFileError
 from paritygate.models.example import example_of
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.validate.divergence.inner_values import Feed
-from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.onnx_values import read_tensor_graph
+from paritygate.validate.tensors.tensor_graph import Feed, TensorGraph
 
 if TYPE_CHECKING:
     from paritygate.signature import Signature
@@ -58,12 +58,12 @@ def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signatu
     example = None if ref.signature is not None else example_of(lambda: iter(batches), like, ref.takes)
     runner = open_model(ref, "cpu", example=example)
     if runner.loaded.ref.kind in _OF_TORCH:
-        from paritygate.validate.divergence.values.torch import torch_graph
+        from paritygate.validate.tensors.torch_values import torch_graph
 
         return torch_graph(cast("TorchRunner", runner), feeds[0], meter)
     kind = runner.loaded.ref.kind
     if kind in _OF_TENSORFLOW:
-        from paritygate.validate.divergence.values.tensorflow import tensorflow_graph
+        from paritygate.validate.tensors.tensorflow_values import tensorflow_graph
 
         return tensorflow_graph(cast("KerasRunner", runner), feeds[0], meter)
     msg = (

@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.validate.divergence.locate import locate_in
-from paritygate.validate.divergence.opening import open_graphs
 from paritygate.validate.divergence.result import EQUAL, LOCATED, Divergence
+from paritygate.validate.tensors.opening import open_graphs
 
 pytestmark = pytest.mark.tensorflow
 

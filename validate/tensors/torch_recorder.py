@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError
-from paritygate.validate.divergence.values.torch_places import Places
 from paritygate.validate.runners.torch import array_of, tensor_of
+from paritygate.validate.tensors.torch_places import Places
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,11 +37,10 @@ class Recorder:
     """Records one run.
 
     Attributes:
-        operations: In the order in which they ran.
-        constants: The tensors that the run read and did not compute.
-        outputs: The names of the tensors that the module returned.
+        operations: In order.
+        constants: The tensors that are read and not computed.
+        outputs: The names of the returned tensors.
         values: The wanted tensors.
-        is_paused: Whether operators are none of the module's.
     """
 
     def __init__(self, places: Places, wanted: Collection[str], given: Mapping[str, NDArray[np.generic]]) -> None:

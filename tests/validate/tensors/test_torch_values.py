@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from paritygate.models.source import ModelRef, SourceKind, parse_source
-from paritygate.validate.divergence.inner_values import read_inner
 from paritygate.validate.divergence.locate import locate_in
-from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.opening import open_graph, open_graphs
 from paritygate.validate.divergence.result import CANNOT_TELL, EQUAL, LOCATED, Divergence
-from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.tensors.inner_values import read_inner
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.opening import open_graph, open_graphs
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 pytestmark = pytest.mark.torch
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from paritygate.models.onnx.file import read_onnx
-from paritygate.models.onnx.functions import inline_functions
-from paritygate.models.onnx.graph import name_nodes, names_in, subgraphs_of
-from paritygate.validate.divergence.meter import Meter
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.models.onnx.graph import names_in, subgraphs_of
+from paritygate.validate.tensors.meter import Meter
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
-    from numpy.typing import NDArray
 
-    from paritygate.validate.divergence.inner_values import Arrays, Feed
-
+Feed = Mapping[str, NDArray[np.generic]]
+Arrays = Sequence[NDArray[np.generic]]
 
 # The domains of nodes that are operators of another framework.
 TORCH, TENSORFLOW = "torch", "tensorflow"
@@ -112,30 +110,6 @@ def reads_of(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
-def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
-    """Return the graph of an ONNX file; its external data is not read.
-
-    Raises:
-        InputFileError: The file is no ONNX model, or its external data is missing.
-    """
-    model = read_onnx(path)
-    inline_functions(model)
-    name_nodes(model.graph)
-    return tensor_graph_of(model, path, meter)
-
-
-def tensor_graph_of(model: onnx.ModelProto, path: Path, meter: Meter) -> TensorGraph:
-    """Return the graph of a model without local functions, whose nodes have names; it was read from `path`."""
-    from paritygate.validate.divergence.values.onnx import OnnxValues
-
-    graph = model.graph
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    constants = [node for node in graph.node if node.op_type == "Constant"]
-    made = {node.output[0]: item.t for node in constants for item in node.attribute if item.name == "value"}
-    weights = {name: _weight(tensor, path.parent) for name, tensor in {**made, **stored}.items()}
-    return graph_of(model, OnnxValues(model, path), weights, path=path, meter=meter)
-
-
 def graph_of(
     model: onnx.ModelProto, values: InnerValues, weights: Mapping[str, Weight], *, path: Path, meter: Meter
 ) -> TensorGraph:
@@ -159,18 +133,6 @@ def graph_of(
         inputs=tuple(value.name for value in graph.input if value.name not in stored),
         outputs=tuple(value.name for value in graph.output),
         meter=meter,
-    )
-
-
-# onnx.TensorProto.DataType: float, float16, double and bfloat16.
-_FLOATS = frozenset({1, 10, 11, 16})
-
-
-def _weight(tensor: onnx.TensorProto, folder: Path) -> Weight:
-    from paritygate.models.onnx.weights import load_tensor
-
-    return Weight(
-        shape=tuple(tensor.dims), is_float=tensor.data_type in _FLOATS, load=partial(load_tensor, tensor, folder)
     )
 
 

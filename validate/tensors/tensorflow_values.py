@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import BackendError
-from paritygate.validate.divergence.meter import Meter
-from paritygate.validate.divergence.tensor_graph import TENSORFLOW, TensorGraph, Weight, graph_of
 from paritygate.validate.runners.runner import reason_of
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.tensor_graph import TENSORFLOW, TensorGraph, Weight, graph_of
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from paritygate.validate.divergence.inner_values import Arrays, Feed
     from paritygate.validate.runners.tensorflow import KerasRunner, SavedModelRunner
+    from paritygate.validate.tensors.tensor_graph import Arrays, Feed
 
 # Operators that pass on a tensor, and those that compute none.
 _PASSED = frozenset({"Identity", "StopGradient", "PreventGradient", "EnsureShape"})

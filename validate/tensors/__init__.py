@@ -1,0 +1,1 @@
+"""Read the inner tensors of a model, in one module for each framework."""
