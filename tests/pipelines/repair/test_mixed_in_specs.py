@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from paritygate.precision import Precision, Variant
 _MIXED = Variant.parse("onnx-mixed")
 
 
-def _spec(target: object, **parts: Any) -> ResolvedSpec:
+def _spec(target: object, **parts: object) -> ResolvedSpec:
     import yaml
 
     data = {"model": {"name": "tiny", "source": "model.onnx"}, "samples": {"source": "inputs.npz"}}
