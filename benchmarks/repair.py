@@ -33,8 +33,8 @@ from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 
 _WIDE, _STEPS, _HEADS = 32, 8, 2
 _ROWS, _HELD_OUT, _BATCH = 48, 256, 32
-_ROBERTA_ROWS = 96
-_WORDS, _TOKENS = 1000, 32
+_ROBERTA_ROWS = 48
+_WORDS, _TOKENS = 1000, 16
 _MOST_RUNS = 60
 
 

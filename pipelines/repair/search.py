@@ -56,19 +56,20 @@ class BudgetSpentError(Exception):
 
 
 class Runs:
-    """Measures choices, each once, and counts the runs."""
+    """Measures choices, each once, and counts the runs; the search leaves some in reserve."""
 
-    def __init__(self, measure: Callable[[_Kept], Trial], *, most: int, aim: float) -> None:
+    def __init__(self, measure: Callable[[_Kept], Trial], *, most: int, aim: float, reserve: int = 0) -> None:
         self._measure = measure
         self._known: dict[_Kept, Trial] = {}
         self.most = most
         self.aim = aim
+        self.reserve = reserve
         self.used = 0
 
     @property
     def left(self) -> int:
-        """The runs that are left."""
-        return self.most - self.used
+        """The runs that are left, without the reserve."""
+        return self.most - self.reserve - self.used
 
     def trial(self, kept: Collection[str]) -> Trial:
         """Return the outcome with these nodes in FP32; raise BudgetSpentError if no run is left."""

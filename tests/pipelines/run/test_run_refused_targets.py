@@ -202,7 +202,9 @@ def test_a_format_that_cannot_be_made_of_an_onnx_model_is_refused(desk: Desk, ta
 
     assert called.code == 2, str(called)
     assert "a model of kind 'onnx' cannot be converted to '" in called.err
-    assert "(allowed: onnx-fp32, onnx-fp16, onnx-bf16, onnx-int8, onnx-mixed, openvino-fp32, openvino-bf16" in called.err
+    assert (
+        "(allowed: onnx-fp32, onnx-fp16, onnx-bf16, onnx-int8, onnx-mixed, openvino-fp32, openvino-bf16" in called.err
+    )
     assert desk.releases == []
 
 
