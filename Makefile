@@ -165,6 +165,7 @@ bench: $(DEMO_ENVIRONMENT) ## Measure what comparing, the whole gate and its cac
 bench-diagnose: $(TEST_ENVIRONMENT) ## Plant faults into models without names, and count the operators that diagnose names
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/diagnose_frameworks.py
+	$(BIN)/python benchmarks/repair.py --model transformer
 
 # Not installed with the product: its pages are read, and none of its code is imported.
 $(DOCS_ENVIRONMENT): pyproject.toml constraints.txt

@@ -35,9 +35,15 @@ class Costs:
 
     def share_of_multiply_adds(self, kept: Collection[str]) -> float | None:
         """Return the share of multiply-adds in the lower precision; None of a model without any."""
-        counts = [(node.name in self.lowered and node.name not in kept, self._products(node)) for node in self.nodes]
-        total = sum(count for _, count in counts)
-        return sum(count for is_low, count in counts if is_low) / total if total else None
+        shares = self.shares_of_multiply_adds()
+        low = sum(share for name, share in shares.items() if name in self.lowered and name not in kept)
+        return low if shares else None
+
+    def shares_of_multiply_adds(self) -> dict[str, float]:
+        """Return the share of the multiply-adds of each node that has any."""
+        counts = {node.name: count for node in self.nodes if (count := self._products(node))}
+        total = sum(counts.values())
+        return {name: count / total for name, count in counts.items()}
 
     def _traffic(self, kept: Collection[str]) -> int:
         total = 0

@@ -29,6 +29,8 @@ from paritygate.validate.runners.runner import Runner
 AIM = 0.9
 # A set that fails on other rows grows by this share of all nodes.
 _GROWTH = 0.05
+_SHARE_IN_RESERVE = 0.15
+_HEAVY = 0.01
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 
@@ -60,7 +62,9 @@ class Mixer:
         model = lowered.model
         self._judge = Judge(model.keeping(model.switches), rows.batches, request.rules, folder)
         self._values = facts_of_values(lowered.graph, [batch.inputs for batch in rows.batches])
-        self._runs = Runs(self._searched, most=request.max_runs, aim=AIM)
+        # Dropping nodes would use every run, and some are needed to check and grow the set.
+        reserve = max(1, int(request.max_runs * _SHARE_IN_RESERVE))
+        self._runs = Runs(self._searched, most=request.max_runs, aim=AIM, reserve=reserve)
         # Of the FP32 model.
         self._runs.used = 1
         self._waiting: list[str] = []
@@ -80,7 +84,8 @@ class Mixer:
             UnrepairedError: None were found in the runs that are allowed.
         """
         overflowing = [name for name in self._lowered.model.switches if self._overflows(name)]
-        choice = search(self._lowered.model.switches, overflowing, self._runs)
+        choice = search(self._lowered.model.switches, overflowing, self._runs, self._heavy())
+        self._runs.reserve = 0
         if not choice.is_within:
             msg = f"in {self._runs.used} runs, no operators to keep in fp32 were found"
             raise self._unrepaired(msg)
@@ -119,6 +124,11 @@ class Mixer:
     def _overflows(self, node: str) -> bool:
         limit = self._lowered.largest
         return limit is not None and self._largest(node) > limit
+
+    def _heavy(self) -> list[str]:
+        """Return the nodes with more than a hundredth of the multiply-adds."""
+        shares = _costs(self._lowered, self._values).shares_of_multiply_adds()
+        return [name for name, share in shares.items() if share > _HEAVY]
 
     def _largest(self, node: str) -> float:
         """Return the largest magnitude of the values that a lowered node reads and makes."""

@@ -56,19 +56,20 @@ class BudgetSpentError(Exception):
 
 
 class Runs:
-    """Measures choices, each once, and counts the runs."""
+    """Measures choices, each once, and counts the runs; the search leaves some in reserve."""
 
-    def __init__(self, measure: Callable[[_Kept], Trial], *, most: int, aim: float) -> None:
+    def __init__(self, measure: Callable[[_Kept], Trial], *, most: int, aim: float, reserve: int = 0) -> None:
         self._measure = measure
         self._known: dict[_Kept, Trial] = {}
         self.most = most
         self.aim = aim
+        self.reserve = reserve
         self.used = 0
 
     @property
     def left(self) -> int:
-        """The runs that are left."""
-        return self.most - self.used
+        """The runs that are left, without the reserve."""
+        return self.most - self.reserve - self.used
 
     def trial(self, kept: Collection[str]) -> Trial:
         """Return the outcome with these nodes in FP32; raise BudgetSpentError if no run is left."""
@@ -90,14 +91,15 @@ class Runs:
         return min(within, key=lambda item: (len(item[0]), item[1].share), default=None)
 
 
-def search(switches: Sequence[str], overflowing: Collection[str], runs: Runs) -> Choice:
+def search(switches: Sequence[str], overflowing: Collection[str], runs: Runs, heavy: Collection[str] = ()) -> Choice:
     """Return the fewest nodes of `switches`, in the order of the graph, that have to stay in FP32.
 
-    `overflowing` are those whose values exceed the range.
+    `overflowing` are those whose values exceed the range. In a large model, `heavy` ones, which do most of the work,
+    stay low if the others suffice.
     """
     ranking: dict[str, float] = {}
     with contextlib.suppress(BudgetSpentError):
-        _search(switches, overflowing, runs, ranking)
+        _search(switches, overflowing, runs, ranking, heavy)
     best = runs.best()
     kept, trial = (frozenset(overflowing), Trial(share=math.inf)) if best is None else best
     rest = sorted(
@@ -108,7 +110,13 @@ def search(switches: Sequence[str], overflowing: Collection[str], runs: Runs) ->
     return Choice(kept=kept, is_within=best is not None, share=trial.share, reasons=reasons, ranking=tuple(rest))
 
 
-def _search(switches: Sequence[str], overflowing: Collection[str], runs: Runs, ranking: dict[str, float]) -> None:
+def _search(
+    switches: Sequence[str],
+    overflowing: Collection[str],
+    runs: Runs,
+    ranking: dict[str, float],
+    heavy: Collection[str],
+) -> None:
     if runs.is_within(()):
         return
     beyond = [name for name in switches if name in overflowing]
@@ -116,6 +124,9 @@ def _search(switches: Sequence[str], overflowing: Collection[str], runs: Runs, r
         _drop(beyond, runs)
         return
     rest = [name for name in switches if name not in overflowing]
+    light = [name for name in rest if name not in heavy]
+    if len(switches) > _FEW_NODES and len(light) < len(rest) and runs.is_within([*beyond, *light]):
+        rest = light
     for part, share in _loudness(rest, switches, runs):
         ranking.update(dict.fromkeys(part, share / math.sqrt(len(part))))
     ordered = sorted(rest, key=lambda name: -ranking[name])

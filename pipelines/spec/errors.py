@@ -105,6 +105,7 @@ _STATIC_TARGET: Mapping[str, Any] = {
     "pad": {"input_ids": 0},
     "dtypes": {"input_ids": "int32"},
 }
+_MIXED_TARGET: Mapping[str, Any] = {"name": "onnx-mixed", "lower": "fp16", "max_runs": 60}
 # Short examples of mappings with exclusive or many keys.
 _SHORT: Mapping[tuple[str, ...], Any] = {
     ("decisions",): {"logits": {"argmax": True}},
@@ -260,7 +261,8 @@ def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands
     generic: list[str] = []
     for step, following in zip_longest(place, place[1:]):
         if isinstance(step, int):
-            value = _STATIC_TARGET if generic == ["targets"] else value
+            if generic == ["targets"]:
+                value = _MIXED_TARGET if following in _MIXED_TARGET.keys() - _STATIC_TARGET.keys() else _STATIC_TARGET
             continue
         if not isinstance(value, Mapping):
             return None

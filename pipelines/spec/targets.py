@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from paritygate.convert.checked import FIXERS
 from paritygate.errors import UsageError
@@ -18,7 +18,7 @@ from paritygate.text import closest, nearest_first
 _LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]
 # The target with settings of its own, and the runs of its search.
-MIXED: Final = "onnx-mixed"
+MIXED = "onnx-mixed"
 DEFAULT_MAX_RUNS = 60
 _Value = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -43,11 +43,19 @@ class MixedTarget(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["onnx-mixed"] = Field(description="The variant.")
+    name: str = Field(description="The variant: onnx-mixed.")
     lower: Literal["fp16", "int8"] = Field(description="The precision of all other operators.")
     max_runs: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=DEFAULT_MAX_RUNS, description="How often the search may run the rows that it measures on."
     )
+
+    @field_validator("name")
+    @classmethod
+    def _of_mixed_precision(cls, value: str) -> str:
+        if value != MIXED:
+            msg = f"lower and max_runs are for {MIXED}"
+            raise ValueError(msg)
+        return value
 
 
 def _kind_of(item: object) -> str:

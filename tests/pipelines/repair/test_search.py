@@ -133,6 +133,14 @@ def test_a_search_without_runs_left_is_no_success() -> None:
     assert (choice.is_within, runs.used) == (False, 3)
 
 
+def test_a_search_leaves_the_runs_in_reserve() -> None:
+    runs = Runs(lambda kept: Trial(share=10.0 - len(kept)), most=8, aim=_AIM, reserve=3)
+
+    search([f"node {at}" for at in range(30)], [], runs)
+
+    assert runs.used == 5
+
+
 def test_nothing_is_kept_where_nothing_is_beyond_the_limits() -> None:
     runs = Runs(lambda _: Trial(share=0.5), most=_MOST, aim=_AIM)
 

@@ -180,7 +180,7 @@ def test_a_framework_that_the_source_imports_is_named_with_its_extra(desk: Desk)
     "target",
     [
         *("torchscript-fp16", "pt2-bf16", "torch-int8", "tflite-bf16", "openvino-fp16", "savedmodel-int8"),
-        *("onnx-tf32", "onnx-mixed", "coreml-fp32"),
+        *("onnx-tf32", "openvino-mixed", "coreml-fp32"),
     ],
 )
 def test_a_precision_that_a_format_does_not_have_is_refused_with_what_there_is(desk: Desk, target: str) -> None:
@@ -202,7 +202,9 @@ def test_a_format_that_cannot_be_made_of_an_onnx_model_is_refused(desk: Desk, ta
 
     assert called.code == 2, str(called)
     assert "a model of kind 'onnx' cannot be converted to '" in called.err
-    assert "(allowed: onnx-fp32, onnx-fp16, onnx-bf16, onnx-int8, openvino-fp32, openvino-bf16" in called.err
+    assert (
+        "(allowed: onnx-fp32, onnx-fp16, onnx-bf16, onnx-int8, onnx-mixed, openvino-fp32, openvino-bf16" in called.err
+    )
     assert desk.releases == []
 
 
