@@ -21,14 +21,17 @@ from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
     StoredRelease,
     VariantCandidate,
+    list_models,
     promote,
     read_records,
+    roll_back,
     show,
     verify_release,
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.collection import collect
 from paritygate.pipelines.release.repository.commit import Commit
+from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.signing.keys import (
     SigningKey,
     VerifyingKey,
@@ -119,6 +122,19 @@ def test_a_signature_is_checked_alike_in_every_store(
     assert {"model.sig", "parity.intoto.json"} <= digests_below(show(root, _MODEL, 1).local_folder()).keys()
     collect(root, _MODEL, keep=1, note=Note())
     assert store_of(root).size_bytes(f"store/{_MODEL}/1") == 0
+
+
+def test_a_signature_makes_no_new_release_of_what_was_rolled_back(
+    tmp_path: Path, make_candidate: Make, make_variant: Callable[..., VariantCandidate], keys: Keys
+) -> None:
+    same = make_candidate(variants=(make_variant(rules=f"sha256:{'1' * 64}"),))
+    promote(tmp_path, make_candidate())
+    promote(tmp_path, same)
+    roll_back(tmp_path, _MODEL)
+
+    with pytest.raises(RolledBackError):
+        promote(tmp_path, replace(same, signer=keys.private))
+    assert list_models(tmp_path)[0].versions == (1, 2)
 
 
 def test_the_statement_has_verdicts_limits_and_figures_of_these_files(
