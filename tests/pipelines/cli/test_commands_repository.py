@@ -466,6 +466,16 @@ def test_an_unchanged_run_does_not_undo_a_rollback(desk: Desk) -> None:
     assert desk.json("run", "spec.yaml").data["runs"][0]["release"]["version"] == 2
 
 
+@pytest.mark.parametrize("words", [("rollback", "tiny", "prod"), ("alias", "tiny", "2")])
+def test_other_arguments_than_those_of_a_move_are_wrong_usage_with_the_right_form(
+    desk: Desk, words: tuple[str, ...]
+) -> None:
+    called = desk.call(*words)
+
+    assert called.code == 2
+    assert f"convert-and-validate {words[0]} MODEL" in " ".join(called.err.split())
+
+
 def test_a_record_that_was_edited_stops_every_command_that_reads_the_log(finished: Desk, tmp_path: Path) -> None:
     desk = finished.copy(tmp_path)
     path = desk.folder / "artifacts/repository/log/tiny/000001.json"
