@@ -27,6 +27,7 @@ from paritygate.pipelines.release.promote import (
 )
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import StoredRelease
+from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.signing.keys import SigningKey
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
@@ -82,6 +83,7 @@ class RunOutcome:
     exit_code: int  # the worst of the required variants
     reports: tuple[Path, ...]
     would_release: str = ""  # and why, had nothing failed
+    rolled_back: Mapping[str, Any] | None = None  # the rollback that forbids the release
     advice: tuple[str, ...] = ()  # on that, one line each
     views: tuple[ViewUpdate, ...] = ()  # those that follow the alias, where it was moved
     jobs: tuple[JobDone, ...] = ()  # reused or done; empty without a cache
@@ -129,6 +131,7 @@ class RunOutcome:
             "release": to_data(self.release) if self.release is not None else None,
             "not_released": self.not_released,
             "would_release": self.would_release,
+            "rolled_back": self.rolled_back,
             "views": [view.to_json() for view in self.views],
             "reports": [str(path) for path in self.reports],
             "jobs": [to_data(job) for job in self.jobs],
@@ -341,6 +344,9 @@ def _without_release(
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
         return replace(outcome, not_released=str(err), would_release=err.would_release, advice=advice)
+    if isinstance(err, RolledBackError):
+        outcome = replace(outcome, rolled_back=err.rollback, exit_code=int(err.exit_code))
+        return replace(outcome, not_released=str(err), advice=(f"hint: {err.hint}",))
     if unmet:
         return replace(outcome, not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
     if isinstance(err, NothingToRelease):

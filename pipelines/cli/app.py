@@ -73,6 +73,13 @@ _LIMITS_ELSEWHERE: Mapping[str, str] = {
 }
 
 
+# Commands whose arguments users guess otherwise.
+_FORMS: Mapping[str | None, str] = {
+    "alias": "convert-and-validate alias MODEL ALIAS VERSION",
+    "rollback": "convert-and-validate rollback MODEL --alias ALIAS",
+}
+
+
 def _limit_meant(command: click.Command, option: str) -> UsageError:
     limit = _LIMITS_ELSEWHERE[option]
     hint = f"compare takes --tolerance {limit}=1e-3; in a spec write tolerance: {{onnx-fp32: {{{limit}: 1e-3}}}}"
@@ -95,6 +102,11 @@ class _LazyGroup(click.Group):
             if err.option_name in _LIMITS_ELSEWHERE and err.ctx is not None:
                 raise _limit_meant(err.ctx.command, err.option_name) from err
             raise
+        except click.UsageError as err:
+            form = None if err.ctx is None else _FORMS.get(err.ctx.command.name)
+            if form is None or (isinstance(err, click.BadParameter) and not isinstance(err, click.MissingParameter)):
+                raise
+            raise UsageError(err.format_message().rstrip("."), hint="write", command=form) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx

@@ -13,6 +13,7 @@ from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.repository.aliases import AliasMove, Note
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import StoredRelease
+from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.release import print_alias_move
@@ -41,7 +42,12 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     after, written = Afterwards(), JsonFile(json_target)
     commit = Commit[_Moved](prepare=lambda moved: written.prepare(_data(moved, ())))
     try:
-        moved = after.record(commit, lambda: work(commit))
+        try:
+            moved = after.record(commit, lambda: work(commit))
+        except RolledBackError as err:
+            data = {"exit_code": int(err.exit_code), "rolled_back": err.rollback, "error": err.to_json()}
+            written.write({"schema_version": 1, **data})
+            raise
         views: tuple[ViewUpdate, ...] = ()
         model, aliases = moved.model, moved.aliases
         views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=views)
@@ -73,7 +79,7 @@ def move_alias(
     return move_and_follow(
         repository,
         lambda commit: work(note, commit),
-        show=lambda move: print_alias_move(move, is_quiet=is_quiet, to_stderr=json_target == "-"),
+        show=lambda move: print_alias_move(move, repository, is_quiet=is_quiet, to_stderr=json_target == "-"),
         json_target=json_target,
         is_quiet=is_quiet,
     )

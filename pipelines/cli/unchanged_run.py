@@ -70,9 +70,7 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         if release.alias is not None and aliases.get(release.alias) != release.version:
             return
         # It is not new any more.
-        release = replace(
-            release, is_new=False, record=None, was_left=False, damaged=(), moved_from=None, unsigned_after=None
-        )
+        release = replace(release, is_new=False, record=None, damaged=(), moved_from=None, unsigned_after=None)
     elif outcome.not_released != NOT_ASKED_FOR:
         return
     again = replace(outcome, release=release, views=())

@@ -15,6 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.inspecting.picture_guess import guess_pictures
 from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
+from paritygate.text import closest
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.label_column import without_label
 from paritygate.validate.samples.pictures import holds_pictures
@@ -112,6 +113,30 @@ def reading_only(read: Callable[[], Iterator[Batch]], kept: Sequence[str] | None
             yield replace(batch, inputs={name: array for name, array in batch.inputs.items() if name in kept})
 
     return read_kept
+
+
+def with_misspelt(
+    loaded: LoadedModel, facts: ModelFacts, choice: InputChoice
+) -> Iterator[tuple[str, str, Callable[[], Iterator[Batch]]]]:
+    """Yield each unused name of the samples that is like an absent input, that input, and a reader that renames it."""
+    wanted, samples = _wanted(loaded, facts), choice.samples
+    used = {*samples.columns} or {*(choice.kept or ())}
+    absent = [] if wanted is None else [name for name in (*wanted.needed, *wanted.optional) if name not in used]
+    for name in choice.left_out:
+        if like := closest(name, absent):
+            columns = {**samples.columns, name: (name,)} if samples.columns else {}
+            widened = replace(samples, columns=columns, pad={**samples.pad, name: 0})
+            read = reading_only(open_samples(widened), (*used, name))
+            yield name, like, _renaming(read, name, like)
+
+
+def _renaming(read: Callable[[], Iterator[Batch]], name: str, like: str) -> Callable[[], Iterator[Batch]]:
+    def read_renamed() -> Iterator[Batch]:
+        for batch in read():
+            renamed = {(like if key == name else key): array for key, array in batch.inputs.items()}
+            yield replace(batch, inputs=renamed)
+
+    return read_renamed
 
 
 def _wanted(loaded: LoadedModel, facts: ModelFacts) -> _Wanted | None:

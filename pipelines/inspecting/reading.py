@@ -21,10 +21,12 @@ from paritygate.models.source import SourceKind, check_is_no_function
 from paritygate.pipelines.inspecting.inspection import Inspection, Tensor
 from paritygate.precision import Precision
 from paritygate.signature import Signature
+from paritygate.validate.reference.refused_rows import refused_row
 from paritygate.validate.runners.runner import reason_of
 
 if TYPE_CHECKING:
     from paritygate.batch import Batch
+    from paritygate.validate.reference.refused_rows import Arrays
 
 # Starts reading the samples; None where there are none.
 ReadSamples = Callable[[], "Iterator[Batch]"]
@@ -323,9 +325,13 @@ def _engine(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
 def _seen_of_module(module: Any, read: ReadSamples) -> tuple[Signature, int]:  # noqa: ANN401 - a torch.nn.Module
     from paritygate.models.torch.module import signature_of_module, tensors_of
 
+    answer = tensors_of(module)
     # It reports missing inputs better than PyTorch does.
-    signature_of_module(module, example_of(read, None), {})
-    return _seen(tensors_of(module), read)
+    try:
+        signature_of_module(module, example_of(read, None), {})
+    except BackendError as err:
+        raise _refused(answer, read, next(read()).inputs) or err from err
+    return _seen(answer, read)
 
 
 def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
@@ -334,17 +340,47 @@ def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
     Raises:
         BackendError: The model fails on them, or returns no tensor.
     """
+    failed: list[Arrays] = []
+
+    def noted(rows: Arrays) -> Any:  # noqa: ANN401 - of `answer`
+        failed.append(rows)
+        tensors = answer(rows)
+        failed.clear()
+        return tensors
+
     try:
-        seen = signature_of_rows(answer, read())
+        seen = signature_of_rows(noted, read())
     except ParitygateError:
         raise
     except Exception as err:
+        refused = _refused(answer, read, failed[-1]) if failed else None
+        if refused is not None:
+            raise refused from err
         msg = f"the model does not answer the samples: {reason_of(err)}"
         raise BackendError(msg, hint="give rows that the model accepts, under the names of its inputs") from err
     if seen is None:
         msg = "the model answers the samples with no tensor"
         raise BackendError(msg, hint="return a tensor, a tuple of tensors, or a mapping of tensors by name")
     return seen.signature, seen.rows
+
+
+def _refused(answer: Answer, read: ReadSamples, rows: Arrays) -> UsageError | None:
+    """Return the error of the row at fault in a batch that the model does not answer; None if no single row is."""
+
+    def run(alone: Arrays) -> None:
+        try:
+            answer(alone)
+        except Exception as err:
+            raise BackendError(reason_of(err)) from err
+
+    rows_before = 0
+    for batch in read():
+        # By their bytes, because NaN equals nothing.
+        same = (batch.inputs[name].tobytes() == array.tobytes() for name, array in rows.items())
+        if all(same):
+            return refused_row(run, batch, rows, rows_before=rows_before, has_answered=False, is_trimmed=True)
+        rows_before += batch.rows
+    return None
 
 
 def _signature_or_why(said: Callable[[], Signature]) -> tuple[Signature | None, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.independent_batch_dims import rows_apart
 from paritygate.pipelines.inspecting.attempts import impossible_targets
-from paritygate.pipelines.inspecting.choosing import choose_inputs, reading_only
+from paritygate.pipelines.inspecting.choosing import InputChoice, choose_inputs, reading_only, with_misspelt
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.labels import LabelsSeen
 from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
@@ -129,8 +130,8 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
     choice = None if samples is None else choose_inputs(loaded, facts, samples)
     samples = None if choice is None else filled_up(choice.samples, uses)
     read = None if samples is None or choice is None else reading_only(open_samples(samples), choice.kept)
-    if facts.signature is None and read is not None:
-        facts = read_model(loaded, read)
+    if facts.signature is None and read is not None and choice is not None and samples is not None:
+        facts = _read_with_samples(loaded, facts, replace(choice, samples=samples), read)
     signature, rename = _served(loaded, facts, read)
     if read is not None and loaded.ref.kind is SourceKind.SAVEDMODEL:
         signature = rows_apart(signature, read)
@@ -181,6 +182,22 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         argmax_of=seen.labels.finish(),
         valid_where={} if runner is None else _valid_where(runner, survey, roles, uses),
     )
+
+
+def _read_with_samples(
+    loaded: LoadedModel, facts: ModelFacts, choice: InputChoice, read: Callable[[], Iterator[Batch]]
+) -> ModelFacts:
+    try:
+        return read_model(loaded, read)
+    except (BackendError, UsageError) as err:
+        for name, like, renamed in with_misspelt(loaded, facts, choice):
+            with contextlib.suppress(BackendError, InputFileError, UsageError):
+                read_model(loaded, renamed)
+                msg = f"the samples hold {name!r}, which is no input of the model: did you mean {like!r}? {err}"
+                break
+        else:
+            raise
+    raise UsageError(msg, hint=f"name it {like!r} in the samples")
 
 
 def _valid_where(

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 # The tightest for candidates of lower precision, in which rounding alone parts all tensors at a tighter one.
 _TIGHTEST = {"float16": 1e-2, "bfloat16": 1e-1, "int8": 1e-1}
-# Outputs of correct conversions differ by rounding up to this relative error.
-_AGREE = 5e-5
+# Outputs of correct conversions differ by rounding up to this relative error; up to the other one they surely do.
+_AGREE, _SURELY_AGREE = 5e-5, 5e-6
 # Inner tensors of correct conversions differ by rounding up to this one.
 _ROUNDING = 1e-4
 # The batches in which the outputs differ most.
@@ -139,6 +139,8 @@ class _Search:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
         if self._error <= _AGREE:
             unknown = tuple(name for name in self._outputs if name not in self._errors)
+            if not unknown and self._error > _SURELY_AGREE and not self._lowered():
+                return replace(self._divergence((), _AGREE), words=say("divergence.small"))
             return Divergence(
                 outcome=CANNOT_TELL if unknown else EQUAL,
                 words=say("divergence.unknown", outputs=unknown) if unknown else (),

@@ -5,7 +5,7 @@ Memory does not grow with the number of rows, and the result does not depend on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ class Surveyor:
         self._rows += batch.rows
         with_rows = self._with_rows()
         for name, array in inputs.items():
-            self._inputs[name].add(array, batch.rows)
+            self._inputs[name].add(array, batch.rows, batch.lengths.get(name, ()))
         self._orders.add(inputs)
         if self._with_rows() != with_rows:
             # The axis holds no rows after all, so the rows cut out of it are useless.
@@ -117,11 +117,15 @@ class _InputState:
     is_whole: bool = True
     is_shares: bool = True
 
-    def add(self, array: NDArray[np.generic], rows: int) -> None:
+    def add(self, array: NDArray[np.generic], rows: int, lengths: Sequence[int]) -> None:
         self.has_rows = self.has_rows and array.ndim > 0 and array.shape[0] == rows
         if array.shape not in self.shapes and len(self.shapes) < _SHAPES_KEPT:
             self.shapes.append(array.shape)
         self._add_sizes(array.shape)
+        if lengths and self.sizes and len(self.sizes[0]) > 1:
+            # A row of these sizes is in the samples, though a batch pads it.
+            least, largest = self.sizes
+            self.sizes = ((least[0], min(least[1], max(1, min(lengths))), *least[2:]), largest)
         self.values += array.size
         if array.dtype.kind not in "fiubV" or not array.size:
             self.distinct = None if array.size else self.distinct

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paritygate.validate.runners.runner import Runner
 
     Arrays = Mapping[str, NDArray[np.generic]]
+    Run = Callable[[Arrays], object]
 
 
 def answers_of(runner: Runner, batch: Batch, inputs: Arrays, *, rows_before: int) -> dict[str, NDArray[np.generic]]:
@@ -34,20 +35,27 @@ def answers_of(runner: Runner, batch: Batch, inputs: Arrays, *, rows_before: int
     try:
         return runner.run(inputs)
     except BackendError as err:
-        refused = _refused_row(runner, batch, inputs, rows_before)
+        refused = refused_row(runner.run, batch, inputs, rows_before=rows_before, has_answered=rows_before > 0)
         if refused is None:
             raise
         raise refused from err
 
 
-def _refused_row(runner: Runner, batch: Batch, inputs: Arrays, rows_before: int) -> UsageError | None:
+def refused_row(  # noqa: PLR0913 - the batch, and what is known of the model
+    run: Run, batch: Batch, inputs: Arrays, *, rows_before: int, has_answered: bool, is_trimmed: bool = False
+) -> UsageError | None:
+    """Return the error of the first row of a batch that `run` refuses alone; None if all are refused, or none.
+
+    `run` raises BackendError. `has_answered` tells that it accepted earlier rows. `is_trimmed` runs each row without
+    the padding of its batch.
+    """
     if not has_rows(batch):
         return None
+    lengths = batch.lengths if is_trimmed else {}
     refusals: dict[int, BackendError] = {}
-    has_answered = rows_before > 0
     for row in range(batch.rows):
         try:
-            runner.run(_row(inputs, row))
+            run(_row(inputs, row, lengths))
         except BackendError as err:
             refusals[row] = err
         else:
@@ -57,8 +65,11 @@ def _refused_row(runner: Runner, batch: Batch, inputs: Arrays, rows_before: int)
     if not refusals or not has_answered:
         return None
     row = min(refusals)
-    culprit = _refused_value(runner, _row(inputs, row))
+    culprit = _refused_value(run, _row(inputs, row, lengths))
+    sizes = {name: of[row] for name, of in batch.lengths.items() if name in inputs}
     what = ""
+    if is_trimmed and len(set(sizes.values())) > 1:
+        what = f", whose lengths differ ({', '.join(f'{name}: {size}' for name, size in sizes.items())})"
     if culprit is not None:
         name, value, nearest = culprit
         what = f", for the {value} in {name!r} (allowed: at {'most' if value > nearest else 'least'} {nearest})"
@@ -72,11 +83,12 @@ def _refused_row(runner: Runner, batch: Batch, inputs: Arrays, rows_before: int)
     return UsageError(msg, hint=hint)
 
 
-def _row(inputs: Arrays, row: int) -> dict[str, NDArray[np.generic]]:
-    return {name: array[row : row + 1] if array.ndim else array for name, array in inputs.items()}
+def _row(inputs: Arrays, row: int, lengths: Mapping[str, Sequence[int]]) -> dict[str, NDArray[np.generic]]:
+    rows = {name: array[row : row + 1] if array.ndim else array for name, array in inputs.items()}
+    return {name: array[:, : lengths[name][row]] if name in lengths else array for name, array in rows.items()}
 
 
-def _refused_value(runner: Runner, inputs: Arrays) -> tuple[str, int, int] | None:
+def _refused_value(run: Run, inputs: Arrays) -> tuple[str, int, int] | None:
     """Return the input, its value nearest to 0 that is refused, and the nearest number that is accepted.
 
     Without that value and those beyond it, the row is accepted. Only integers count, such as ids. None is returned
@@ -89,7 +101,7 @@ def _refused_value(runner: Runner, inputs: Arrays) -> tuple[str, int, int] | Non
         # From 0 on, upwards and downwards.
         upwards, downwards = [value for value in values if value >= 0], [value for value in values[::-1] if value <= 0]
         for ordered, limit in ((upwards, np.minimum), (downwards, np.maximum)):
-            found = _edge(ordered, functools.partial(_answers_within, runner, inputs, name, limit))
+            found = _edge(ordered, functools.partial(_answers_within, run, inputs, name, limit))
             if found is not None:
                 return name, *found
     return None
@@ -121,11 +133,11 @@ def _first_refused(refused: int, is_accepted: Callable[[int], bool]) -> int:
     return refused
 
 
-def _answers_within(runner: Runner, inputs: Arrays, name: str, limit: np.ufunc, value: int) -> bool:
+def _answers_within(run: Run, inputs: Arrays, name: str, limit: np.ufunc, value: int) -> bool:
     """Return whether the row is accepted with the values of an input limited to one."""
     array = inputs[name]
     try:
-        runner.run({**inputs, name: limit(array, value).astype(array.dtype)})
+        run({**inputs, name: limit(array, value).astype(array.dtype)})
     except BackendError:
         return False
     return True

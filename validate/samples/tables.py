@@ -14,7 +14,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import parse_json
-from paritygate.text import a_or_an, row_name
+from paritygate.text import a_or_an, row_name, row_range
 from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wanted_columns
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def batch_of_rows(
     path: Path, ids: Sequence[str], columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource
 ) -> Batch:
     """Return rows of a table as one batch; values that are lists may differ in length along axis 0."""
-    _check_pads(path, columns, source)
+    _check_pads(path, ids, columns, source)
     return Batch(
         inputs={name: _stack(path, name, ids, values, source) for name, values in columns.items()},
         ids=ids,
@@ -91,7 +91,9 @@ def _stack(
     return stacked
 
 
-def _check_pads(path: Path, columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource) -> None:
+def _check_pads(
+    path: Path, ids: Sequence[str], columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource
+) -> None:
     """Raise InputFileError with all columns whose lists differ in length and that have no padding."""
     ragged = {}
     for name, values in columns.items():
@@ -102,7 +104,8 @@ def _check_pads(path: Path, columns: Mapping[str, Sequence[NDArray[np.generic]]]
         return
     in_spec = f"{source.key}.pad: {{{', '.join(f'{name}: 0' for name in ragged)}}} in the spec"
     how = in_spec if source.key else " ".join(f"--pad {name}=0" for name in ragged)
-    msg = f"samples {path}: {'; '.join(ragged.values())}"
+    # Other rows were not read yet.
+    msg = f"samples {path}, {row_range(ids[0], ids[-1])}: {'; '.join(ragged.values())}"
     raise InputFileError(msg, hint=f"correct the rows, or set the value that fills shorter ones up: {how}")
 
 

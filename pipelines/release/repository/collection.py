@@ -98,11 +98,16 @@ def _is_unrecorded(version: int, state: ModelState) -> bool:
 
 
 def _dispensable(state: ModelState, keep: int) -> list[int]:
-    """Return the versions that neither an alias nor one of the last `keep` records names, ascending."""
+    """Return the versions that neither an alias nor one of the last `keep` records names, ascending.
+
+    A version that an alias was rolled back from is kept until the alias is at a later one.
+    """
     # A collection names what it deletes, so counting it would make the next one delete more.
     last = [record for record in state.history if record.kind is not RecordKind.COLLECTED][-keep:]
     named = {version for record in last for version in (record.version, *record.aliases.values())}
-    needed = {*state.aliases.values(), *named}
+    # Without its files, the content of a release that was rolled back would count as new.
+    rolled_back = {at for alias, left in state.left.items() for at in left if at > state.aliases[alias]}
+    needed = {*state.aliases.values(), *named, *rolled_back}
     return sorted(version for version in state.releases if version not in needed)
 
 

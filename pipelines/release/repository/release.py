@@ -47,6 +47,7 @@ from paritygate.pipelines.release.repository.manifest import (
 )
 from paritygate.pipelines.release.repository.parity import parity_of
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
+from paritygate.pipelines.release.repository.rolled_back import check_not_rolled_back
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder, release_name, stored_versions
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, signature_of
@@ -76,7 +77,6 @@ class StoredRelease:
     despite: str = ""
     trust: str = ""
     is_new: bool = True  # if not, at most its alias was moved
-    was_left: bool = False  # whether its alias had been rolled back from it, and moved there again
     damaged: tuple[int, ...] = ()  # versions of the same content that are corrupt
     moved_from: int | None = None  # the alias's version before; None where it is new, or did not move
     unsigned_after: int | None = None  # the version released before, if that is signed and this one is not
@@ -119,6 +119,7 @@ def promote(
     Raises:
         UsageError: A name cannot be a folder or file of the repository.
         RepositoryError: A variant must not be released, the log is corrupt, or the alias is not at `if_current`.
+        RolledBackError: The alias was rolled back from a release of the same content.
         ArtifactIntegrityError: Files differ from their record, before or after copying.
         InputFileError: A file to release is missing or cannot be read.
         StorageError: The disk is full, or the repository cannot be written.
@@ -130,6 +131,7 @@ def promote(
     state = state_of(read_records(repository, candidate.model))
     _check_current(candidate, state)
     same, damaged = _same_release(repository, candidate, state)
+    _check_not_rolled_back(repository, candidate, state, same)
     commit = commit or Commit()
 
     def release_of(version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> StoredRelease:
@@ -147,7 +149,6 @@ def promote(
             despite=candidate.despite,
             trust=candidate.trust,
             is_new=is_new,
-            was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
             damaged=damaged,
             moved_from=None if before == version else before,
             unsigned_after=_signed_before(candidate, now, version, before),
@@ -161,6 +162,7 @@ def promote(
         def record_of(now: ModelState) -> Record | None:
             nonlocal before
             _check_current(candidate, now)
+            _check_not_rolled_back(repository, candidate, now, same)
             before, record = now, _move_to(candidate, same, now)
             if record is not None:
                 commit.begin(release_of(same, manifest, len(now.history) + 1, now=now, is_new=False))
@@ -183,6 +185,15 @@ def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
         check_current(state, candidate.model, candidate.alias, candidate.if_current)
 
 
+def _check_not_rolled_back(repository: Root, candidate: ReleaseCandidate, state: ModelState, same: int | None) -> None:
+    if candidate.alias is not None and (same is None or same != state.aliases.get(candidate.alias)):
+        check_not_rolled_back(repository, candidate.model, candidate.alias, _identity(candidate), state)
+
+
+def _identity(candidate: ReleaseCandidate) -> str | None:
+    return identity_of([variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust)
+
+
 def _same_release(
     repository: Root, candidate: ReleaseCandidate, state: ModelState
 ) -> tuple[int | None, tuple[int, ...]]:
@@ -190,7 +201,7 @@ def _same_release(
 
     An intact release at the candidate's alias comes first, then the newest.
     """
-    identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust)
+    identity = _identity(candidate)
     damaged: list[int] = []
     if identity is None:
         return None, ()
@@ -262,6 +273,7 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
     def record_of(now: ModelState) -> Record | None:
         _check_current(candidate, now)
         same, _ = _same_release(repository, candidate, now)
+        _check_not_rolled_back(repository, candidate, now, same)
         made, of = (version, manifest) if same is None else (same, str(now.releases[same].manifest))
         attempts.append((made, of, now))
         if made in now.collected:

@@ -21,7 +21,8 @@ class ModelState:
     collected: Mapping[int, Record]  # by version, the record of its collection
     aliases: Mapping[str, int]  # the version of each
     pasts: Mapping[str, tuple[int, ...]]
-    left: Mapping[str, frozenset[int]]  # versions that an alias was rolled back from, and not moved to since
+    # Versions that an alias was rolled back from and not moved to since, each with the number of that record.
+    left: Mapping[str, Mapping[int, int]]
     history: tuple[Record, ...]  # the first has number 1
 
 
@@ -37,7 +38,7 @@ def state_of(records: Sequence[Record]) -> ModelState:
     # one goes further back.
     stacks: dict[str, tuple[int, ...]] = {}
     # An alias may have been at a version twice, and the version that it was rolled back from is no way back.
-    left: dict[str, frozenset[int]] = {}
+    left: dict[str, dict[int, int]] = {}
     for number, record in enumerate(records, start=1):
         problem = _contradiction(record, releases, collected, stacks)
         if problem:
@@ -53,7 +54,8 @@ def state_of(records: Sequence[Record]) -> ModelState:
         for alias, version in record.aliases.items():
             before, is_back = stacks.get(alias, ()), record.kind is RecordKind.ROLLED_BACK
             from_here = before[-1:] if is_back and version in before else ()
-            left[alias] = (left.get(alias, frozenset()) | {*from_here}) - {version}
+            left[alias] = {**left.get(alias, {}), **dict.fromkeys(from_here, number)}
+            left[alias].pop(version, None)
             stacks[alias] = _moved(before, version, is_back=is_back)
     return ModelState(
         releases=releases,

@@ -33,7 +33,7 @@ def print_sides(*, compared_with: str, built_from: str) -> None:
 def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[str]:
     """Yield the lines that `print_divergence` prints."""
     if divergence.outcome == EQUAL:
-        yield from _wrapped(f"no difference: the outputs agree (largest relative error {_error(divergence)})")
+        yield from _wrapped(f"no difference but rounding: they agree (largest relative error {_error(divergence)})")
         # Beside the inputs are the outputs: values-0.expected.npz, values-0.actual.npz.
         saved = sorted(str(path) for path in Path("failures").glob("*.npz") if not Path(path.stem).suffix)
         yield from _wrapped(

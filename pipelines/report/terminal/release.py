@@ -59,9 +59,6 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
     if not release.is_new:
         yield _same(release)
         yield from _damage(release)
-        if release.was_left:
-            was = f"alias {release.alias} had been rolled back from version {release.version}, and is there again"
-            yield f"warning: {was}; rollback takes that back"
         yield from _unsigned(release)
         return
     alias = f", alias {release.alias}" if release.alias else ""
@@ -180,7 +177,7 @@ def _same(release: StoredRelease) -> str:
     return f"{message}; alias {release.alias} was moved {back}{since}to {release.version}"
 
 
-def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool = False) -> None:
+def print_alias_move(move: AliasMove, repository: Root, *, is_quiet: bool = False, to_stderr: bool = False) -> None:
     """Print where an alias points now; one line when quiet."""
     if move.previous is None:
         outcome = f"was set to version {move.version}"
@@ -196,6 +193,10 @@ def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool
     if move.is_rollback and not is_quiet:
         past = ", ".join(map(str, move.past)) or "none"
         print_message(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
+        back = command_on(repository, "alias", move.model, move.alias, str(move.previous))
+        print_message(
+            f"run and promote do not move it to version {move.previous} again; to do so: {back}", err=to_stderr
+        )
 
 
 def _before(move: OtherMove) -> str:

@@ -259,9 +259,10 @@ def test_rollback_goes_back_and_again_further_back_and_says_where_it_is(three: D
     assert first.out == (
         "tiny: alias prod was moved back from version 3 to 2, whose files are intact\n"
         "versions before it, to which rollback goes next: 1\n"
+        "run and promote do not move it to version 3 again; to do so: convert-and-validate alias tiny prod 3\n"
     )
-    assert second.out.endswith(
-        "from version 2 to 1, whose files are intact\nversions before it, to which rollback goes next: none\n"
+    assert "from version 2 to 1, whose files are intact\nversions before it, to which rollback goes next: none\n" in (
+        second.out
     )
     assert first.data == {
         "schema_version": 1,
@@ -442,6 +443,37 @@ def test_a_run_of_an_older_state_moves_the_alias_back_as_promote_does_and_report
     promoted = desk.json("promote", "--run", first).data
     assert [promoted[name] for name in fields] == [1, False, 2, "prod", 5]
     assert desk.json("run", "spec.yaml").data["runs"][0]["release"]["moved_from"] is None
+
+
+def test_an_unchanged_run_does_not_undo_a_rollback(desk: Desk) -> None:
+    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-6}})
+    second = desk.json("run", "spec.yaml", "--quiet").data["runs"][0]["run"]
+    assert desk.call("rollback", "tiny", "--reason", "answers badly").code == 0
+
+    rerun = desk.json("run", "spec.yaml")
+    promoted = desk.json("promote", "--run", second)
+
+    assert (rerun.code, promoted.code) == (5, 5)
+    run = rerun.data["runs"][0]
+    assert (run["exit_code"], run["release"]) == (5, None)
+    for rollback in (run["rolled_back"], promoted.data["rolled_back"]):
+        fields = ("alias", "version", "record", "reason")
+        assert [rollback[name] for name in fields] == ["prod", 2, 3, "answers badly"]
+    assert promoted.data["error"]["command"] == "convert-and-validate alias tiny prod 2"
+    assert len(desk.json("history", "tiny").data["history"]) == 3
+    assert desk.call("alias", "tiny", "prod", "2").code == 0
+    assert desk.json("run", "spec.yaml").data["runs"][0]["release"]["version"] == 2
+
+
+@pytest.mark.parametrize("words", [("rollback", "tiny", "prod"), ("alias", "tiny", "2")])
+def test_other_arguments_than_those_of_a_move_are_wrong_usage_with_the_right_form(
+    desk: Desk, words: tuple[str, ...]
+) -> None:
+    called = desk.call(*words)
+
+    assert called.code == 2
+    assert f"convert-and-validate {words[0]} MODEL" in " ".join(called.err.split())
 
 
 def test_a_record_that_was_edited_stops_every_command_that_reads_the_log(finished: Desk, tmp_path: Path) -> None:

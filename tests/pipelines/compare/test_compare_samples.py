@@ -70,7 +70,7 @@ def test_ragged_lists_of_integers_stay_integers_when_padded(bench: Bench) -> Non
     padded = bench.compare(_ids(bench, "a"), _ids(bench, "b"), "--samples", samples, "--pad", "ids=0")
 
     assert refused.code == 2
-    assert "the lists of 'ids' have different lengths (1 to 3)" in refused.message
+    assert "rows '1'..'3': the lists of 'ids' have different lengths (1 to 3)" in refused.message
     assert refused.result["error"]["hint"].endswith(": --pad ids=0")
     assert padded.code == 0, padded.message
     assert padded.result["outputs"]["logits"]["values"] == 9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -46,6 +46,26 @@ def _texts(desk: Desk, rows: int = 120) -> None:
         ids = random.integers(1, 50, length).tolist()
         lines.append(json.dumps({"id": f"row-{row}", "input_ids": ids, "attention_mask": [1] * length}))
     (desk.folder / "texts.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+_OPTIONAL = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(50, 4)
+
+    def forward(self, ids=None, mask=None):
+        if ids is None:
+            raise ValueError("give ids")
+        return (self.embedding(ids) * mask[..., None]).mean(1)
+
+
+def load():
+    return Net()
+"""
 
 
 def _torch_files(desk: Desk) -> None:
@@ -213,6 +233,27 @@ def test_a_model_that_does_not_say_its_inputs_needs_samples(desk: Desk, model: s
     assert f"the inputs and outputs of {model} are unknown" in called.err
     assert "hint: give rows that the model accepts, as an .npz or .jsonl file: --samples FILE" in called.err
     assert not (desk.folder / "new.yaml").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("at", [2, 17])
+def test_rows_that_a_module_refuses_are_wrong_samples_and_named(desk: Desk, at: int) -> None:
+    desk.module("net", _OPTIONAL)
+    lengths = {f"r{number}": 3 + number % 5 for number in range(24)}
+    rows: list[dict[str, Any]] = [{"id": row, "ids": [1] * of, "mask": [1] * of} for row, of in lengths.items()]
+    too_high = {**rows[at], "ids": [50, *rows[at]["ids"][1:]]}
+    short = {**rows[at], "ids": [1] * 9, "mask": [1] * 8}
+    faults = {
+        "too_high": ([*rows[:at], too_high, *rows[at + 1 :]], (f"'r{at}'", f"index {at}", "'ids'", "at most 49")),
+        "short": ([*rows[:at], short, *rows[at + 1 :]], (f"'r{at}'", f"index {at}", "ids: 9, mask: 8")),
+        "misspelt": ([{"idss": row["ids"], "mask": row["mask"]} for row in rows], ("'idss'", "did you mean 'ids'")),
+    }
+    for name, (samples, words) in faults.items():
+        (desk.folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, samples)), encoding="utf-8")
+        called = desk.call("init", "net:load", "--samples", f"{name}.jsonl", "--out", "new.yaml")
+
+        assert called.code == 2, called
+        assert all(word in " ".join(called.err.split()) for word in words), called.err
 
 
 def test_a_run_on_random_rows_is_inconclusive_and_releases_nothing(desk: Desk) -> None:

@@ -60,6 +60,17 @@ def test_what_neither_an_alias_nor_the_last_records_name_is_deleted(repository: 
     assert not list((repository / "staging").iterdir())
 
 
+def test_what_an_alias_was_rolled_back_from_is_kept_until_a_later_version_replaces_it(
+    repository: Path, make_candidate: Make
+) -> None:
+    roll_back(repository, _MODEL)
+    point_alias(repository, _MODEL, "canary", 1)
+    assert collect(repository, _MODEL, keep=1, note=_NOTE).kept == (1, 4, 5)
+
+    promote(repository, make_candidate())
+    assert collect(repository, _MODEL, keep=1, note=_NOTE).kept == (1, 6)
+
+
 def test_a_second_collection_counts_no_collections_and_deletes_nothing(repository: Path) -> None:
     collect(repository, _MODEL, keep=3, note=_NOTE)
     again = collect(repository, _MODEL, keep=3, note=_NOTE)

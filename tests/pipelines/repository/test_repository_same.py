@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from paritygate.errors import ArtifactIntegrityError, RepositoryError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, RepositoryError
 from paritygate.pipelines.release.repository import (
     Record,
     RecordKind,
     ReleaseCandidate,
     VariantCandidate,
     list_models,
+    point_alias,
     promote,
     read_records,
     release,
@@ -24,10 +25,12 @@ from paritygate.pipelines.release.repository import (
     show,
     verify_release,
 )
+from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.record import utc_now
+from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.stores.staging import staging_folder
-from paritygate.pipelines.report.terminal.release import release_lines
+from paritygate.roots import Root
 
 Make = Callable[..., ReleaseCandidate]
 MakeVariant = Callable[..., VariantCandidate]
@@ -78,21 +81,51 @@ def test_the_same_again_moves_an_alias_that_is_elsewhere(tmp_path: Path, same: M
     assert list_models(tmp_path)[0].aliases == {"prod": 1}
 
 
-def test_a_release_that_was_rolled_back_from_is_said_to_be_there_again(
-    tmp_path: Path, same: Make, make_candidate: Make
+def test_what_an_alias_was_rolled_back_from_is_not_released_to_it_again(
+    root: Root, same: Make, make_candidate: Make
+) -> None:
+    promote(root, make_candidate())
+    promote(root, same())
+    roll_back(root, "klue-sts", note=Note(reason="answers badly", who="kim"))
+    promote(root, make_candidate())
+
+    with pytest.raises(RolledBackError) as refused:
+        promote(root, same())
+
+    assert refused.value.exit_code == ExitCode.NOT_MEASURED
+    assert refused.value.rollback == {
+        "alias": "prod",
+        "version": 2,
+        "record": 3,
+        "reason": "answers badly",
+        "who": "kim",
+        "host": "",
+        "time": read_records(root, "klue-sts")[2].time,
+    }
+    assert (list_models(root)[0].aliases, len(read_records(root, "klue-sts"))) == ({"prod": 3}, 4)
+    # Other aliases were not rolled back from it, and whoever names the version wants it.
+    assert promote(root, same(alias="canary")).version == 2
+    point_alias(root, "klue-sts", "prod", 2)
+    assert promote(root, same()).record is None
+
+
+def test_a_rollback_during_a_promotion_is_heeded(
+    tmp_path: Path, same: Make, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promote(tmp_path, make_candidate())
-    assert not promote(tmp_path, same()).was_left
-    roll_back(tmp_path, "klue-sts")
+    promote(tmp_path, same())
+    promote(tmp_path, make_candidate())
 
-    again = promote(tmp_path, same())
+    def append_after_a_rollback(root: Path, model: str, *rest: Any) -> int | None:  # noqa: ANN401 - handed on
+        monkeypatch.setattr(release, "append_record", append_record)
+        point_alias(root, model, "prod", 2)
+        roll_back(root, model)
+        return append_record(root, model, *rest)
 
-    assert (again.is_new, again.version, again.was_left) == (False, 2, True)
-    said = list(release_lines(again))
-    assert (
-        "warning: alias prod had been rolled back from version 2, and is there again; rollback takes that back" in said
-    )
-    assert not promote(tmp_path, same()).was_left
+    monkeypatch.setattr(release, "append_record", append_after_a_rollback)
+    with pytest.raises(RolledBackError):
+        promote(tmp_path, same())
+    assert list_models(tmp_path)[0].aliases == {"prod": 3}
 
 
 def test_reports_are_made_where_a_release_is_made_and_not_where_it_is_there(tmp_path: Path, same: Make) -> None:

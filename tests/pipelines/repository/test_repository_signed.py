@@ -21,14 +21,17 @@ from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
     StoredRelease,
     VariantCandidate,
+    list_models,
     promote,
     read_records,
+    roll_back,
     show,
     verify_release,
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.collection import collect
 from paritygate.pipelines.release.repository.commit import Commit
+from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.signing.keys import (
     SigningKey,
     VerifyingKey,
@@ -137,6 +140,19 @@ def test_an_unsigned_release_after_a_signed_one_is_told(root: Root, make_candida
 
     # Without a version at its alias, the newest one counts.
     assert found == [None, None, 2, None, 4, 2, None]
+
+
+def test_a_signature_makes_no_new_release_of_what_was_rolled_back(
+    tmp_path: Path, make_candidate: Make, make_variant: Callable[..., VariantCandidate], keys: Keys
+) -> None:
+    same = make_candidate(variants=(make_variant(rules=f"sha256:{'1' * 64}"),))
+    promote(tmp_path, make_candidate())
+    promote(tmp_path, same)
+    roll_back(tmp_path, _MODEL)
+
+    with pytest.raises(RolledBackError):
+        promote(tmp_path, replace(same, signer=keys.private))
+    assert list_models(tmp_path)[0].versions == (1, 2)
 
 
 def test_the_statement_has_verdicts_limits_and_figures_of_these_files(

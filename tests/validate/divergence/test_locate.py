@@ -114,6 +114,15 @@ def test_the_changed_node_is_named_and_proven(tmp_path: Path, name: str) -> None
     assert found.located[0].proven
 
 
+def test_a_difference_between_rounding_and_a_fault_is_not_said_to_be_none(tmp_path: Path) -> None:
+    found, _ = _diagnosed(tmp_path, lambda model: _weight(model, "g4", lambda values: values * (1 + 2e-5)))
+
+    assert found.error is not None
+    assert 5e-6 < found.error < 5e-5
+    assert (found.outcome, found.located) == (CANNOT_TELL, ())
+    assert found.matched
+
+
 def test_two_faults_are_both_named(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         _weight(model, "w1", _first_row_lost)

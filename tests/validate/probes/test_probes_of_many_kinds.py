@@ -540,3 +540,14 @@ def test_the_range_seen_is_that_of_the_feature(values: list[list[float]], reach:
     inputs = {"x": np.array([[0.0, 0.0], [1.0, 100.0]], dtype=np.float32)}
     surveyor.add(Batch(inputs=inputs, ids=["a", "b"]), inputs)
     assert surveyor.finish().inputs["x"].reach(np.array(values, dtype=np.float32)) == reach
+
+
+def test_the_sizes_seen_are_those_of_the_rows_before_padding() -> None:
+    signature = Signature(inputs=(TensorSpec(name="ids", dtype="int64", shape=("N", "L")),), outputs=())
+    surveyor = Surveyor(signature, seed=0)
+    for lengths in ([9, 5], [7, 12]):
+        inputs = {"ids": np.ones((2, max(lengths)), np.int64)}
+        surveyor.add(Batch(inputs=inputs, ids=list(map(str, lengths)), lengths={"ids": lengths}), inputs)
+
+    seen = surveyor.finish().inputs["ids"]
+    assert (seen.least_sizes, seen.largest_sizes) == ((2, 5), (2, 12))
