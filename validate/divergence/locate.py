@@ -139,7 +139,7 @@ class _Search:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
         if self._error <= _AGREE:
             unknown = tuple(name for name in self._outputs if name not in self._errors)
-            if not unknown and self._error > _SURELY_AGREE and not self._lowered():
+            if not unknown and self._error > _SURELY_AGREE and not self._lowered:
                 return replace(self._divergence((), _AGREE), words=say("divergence.small"))
             return Divergence(
                 outcome=CANNOT_TELL if unknown else EQUAL,
