@@ -75,8 +75,8 @@ _LIMITS_ELSEWHERE: Mapping[str, str] = {
 
 # Commands whose arguments users guess otherwise.
 _FORMS: Mapping[str | None, str] = {
-    "alias": "convert-and-validate alias MODEL ALIAS VERSION",
-    "rollback": "convert-and-validate rollback MODEL --alias ALIAS",
+    "alias": "MODEL ALIAS VERSION",
+    "rollback": "MODEL --alias ALIAS",
 }
 
 
@@ -104,9 +104,17 @@ class _LazyGroup(click.Group):
             raise
         except click.UsageError as err:
             form = None if err.ctx is None else _FORMS.get(err.ctx.command.name)
-            if form is None or (isinstance(err, click.BadParameter) and not isinstance(err, click.MissingParameter)):
+            if (
+                err.ctx is None
+                or form is None
+                or (isinstance(err, click.BadParameter) and not isinstance(err, click.MissingParameter))
+            ):
                 raise
-            raise UsageError(err.format_message().rstrip("."), hint="write", command=form) from err
+            raise UsageError(
+                err.format_message().rstrip("."),
+                hint="write",
+                command=f"convert-and-validate {err.ctx.command.name} {form}",
+            ) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
