@@ -72,8 +72,8 @@ _LIMITS_ELSEWHERE: Mapping[str, str] = {
 
 # Commands whose arguments users guess otherwise.
 _FORMS: Mapping[str | None, str] = {
-    "alias": "convert-and-validate alias MODEL ALIAS VERSION",
-    "rollback": "convert-and-validate rollback MODEL --alias ALIAS",
+    "alias": "MODEL ALIAS VERSION",
+    "rollback": "MODEL --alias ALIAS",
 }
 
 
@@ -100,10 +100,13 @@ class _LazyGroup(click.Group):
                 raise _limit_meant(err.ctx.command, err.option_name) from err
             raise
         except click.UsageError as err:
-            form = None if err.ctx is None else _FORMS.get(err.ctx.command.name)
+            name = None if err.ctx is None else err.ctx.command.name
+            form = _FORMS.get(name)
             if form is None or (isinstance(err, click.BadParameter) and not isinstance(err, click.MissingParameter)):
                 raise
-            raise UsageError(err.format_message().rstrip("."), hint="write", command=form) from err
+            raise UsageError(
+                err.format_message().rstrip("."), hint="write", command=f"convert-and-validate {name} {form}"
+            ) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
