@@ -103,17 +103,12 @@ class _LazyGroup(click.Group):
                 raise _limit_meant(err.ctx.command, err.option_name) from err
             raise
         except click.UsageError as err:
-            form = None if err.ctx is None else _FORMS.get(err.ctx.command.name)
-            if (
-                err.ctx is None
-                or form is None
-                or (isinstance(err, click.BadParameter) and not isinstance(err, click.MissingParameter))
-            ):
+            name = None if err.ctx is None else err.ctx.command.name
+            form = _FORMS.get(name)
+            if form is None or (isinstance(err, click.BadParameter) and not isinstance(err, click.MissingParameter)):
                 raise
             raise UsageError(
-                err.format_message().rstrip("."),
-                hint="write",
-                command=f"convert-and-validate {err.ctx.command.name} {form}",
+                err.format_message().rstrip("."), hint="write", command=f"convert-and-validate {name} {form}"
             ) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -157,6 +157,10 @@ def _shared_reasons(report: ReportData) -> dict[str, list[VariantReport]]:
     return {words: names for words, names in by_reason.items() if len(names) > 1 or names[0].verdict == NOT_RUN_HERE}
 
 
+# Where the rest is.
+SEE_VERBOSE = "see -v"
+
+
 def run_remarks(report: ReportData) -> tuple[Remark, ...]:
     """Return the remarks on a run, the gravest first."""
     measured = {name: result for name, result in _results(report) if result.is_measured}
@@ -380,7 +384,7 @@ def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     yield from _edge_findings({name: result for name, result in results.items() if name not in behind})
     if behind:
         count = sum(len(results[name].edge_findings) for name in behind)
-        words = f"{count}, beside what fails on the samples already: see -v"
+        words = f"{count}, beside what fails on the samples already: {SEE_VERBOSE}"
         names = tuple(name for name in results if name in behind and name)
         yield Remark(kind="edge findings", names=names, words=words)
     yield from _first(_padding_findings(results))
@@ -458,7 +462,7 @@ def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[R
     more = len(items) - most
     if more > 0:
         kind = items[0].kind
-        yield Remark(kind=kind, words=f"{more} more of this kind: see -v")
+        yield Remark(kind=kind, words=f"{more} more of this kind: {SEE_VERBOSE}")
 
 
 def variants_in_words(names: Sequence[str]) -> str:

@@ -46,7 +46,7 @@ def refused_row(  # noqa: PLR0913 - the batch, and what is known of the model
 ) -> UsageError | None:
     """Return the error of the first row of a batch that `run` refuses alone; None if all are refused, or none.
 
-    `run` raises BackendError. With `has_answered` it accepted earlier rows. `is_trimmed` runs each row without
+    `run` raises BackendError. `has_answered` is set if it accepted earlier rows. `is_trimmed` runs each row without
     the padding of its batch.
     """
     if not has_rows(batch):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary, variants_in_words
+from paritygate.pipelines.report.summary import SEE_VERBOSE, comparison_remarks, comparison_summary, variants_in_words
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.terminal.comparison_details import comparison_details, error_lines
 from paritygate.pipelines.report.terminal.printing import (
@@ -88,8 +88,10 @@ def _verdict_line(result: ComparisonResult) -> str:
 
 
 def remark_lines(remarks: Iterable[Remark], width: int | None) -> Iterator[str]:
-    """Yield remarks as lines of at most this width; None for any width."""
+    """Yield remarks as lines of at most this width; None for any width, without those on what -v shows."""
     for remark in remarks:
+        if width is None and remark.words.endswith(SEE_VERBOSE):
+            continue
         # In full where lines may be as wide as they are.
         names = ", ".join(remark.names) if width is None else variants_in_words(remark.names)
         yield from wrapped(": ".join(filter(None, (remark.kind, names, remark.words))), width=width)

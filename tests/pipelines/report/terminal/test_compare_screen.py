@@ -42,6 +42,7 @@ def test_findings_beside_a_failure_on_the_samples_are_only_counted(bench: Bench)
     # All of it is said to who asks for it.
     verbose = bench.compare(bench.linear("a"), bench.linear("b", error=1), *options).out
     assert "edge finding: probe_values: " in verbose
+    assert "see -v" not in verbose
     assert "  if it never can, it need not be asked: give --role " in verbose
 
 
