@@ -125,6 +125,38 @@ def transformer(seed: int) -> tuple[onnx.ModelProto, _Feeds]:
     return made.model(["n", steps, wide], x, 5), _feeds(made.random, (steps, wide))
 
 
+def deep(nodes: int) -> tuple[onnx.ModelProto, _Feeds]:
+    """Return normalised layers with a GELU and a residual, of about so many nodes, and their rows."""
+    made, wide = _Builder(7), 64
+    x = "x"
+    while len(made.nodes) < nodes:
+        normal = made.node("LayerNormalization", x, made.weight(wide, around=1), made.weight(wide), axis=-1)
+        hidden = made.node("Add", made.node("MatMul", normal, made.weight(wide, wide, scale=0.1)), made.weight(wide))
+        erf = made.node("Erf", made.node("Div", hidden, made.constant(np.float32(2**0.5))))
+        gate = made.node("Mul", hidden, made.node("Add", erf, made.constant(np.float32(1))))
+        x = made.node("Add", x, made.node("Mul", gate, made.constant(np.float32(0.5))))
+    return made.model(["n", wide], x, wide), _feeds(made.random, (wide,))
+
+
+def large(nodes: int, folder: Path) -> str:
+    """Return what the diagnosis of one fault in a model of so many nodes takes."""
+    model, feeds = deep(nodes)
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    node = next(node for node in changed.graph.node[nodes // 2 :] if node.op_type == "Erf")
+    name, node.op_type = node.name, "Tanh"
+    candidate, old = scrambled(changed)
+    onnx.save(model, folder / "reference.onnx")
+    onnx.save(candidate, folder / "candidate.onnx")
+    start = time.process_time()
+    found = locate(folder / "reference.onnx", folder / "candidate.onnx", feeds)
+    seconds = time.process_time() - start
+    named = "named" if is_named(found, name, old) else "missed"
+    proven = "proven" if any(place.proven for place in found.located) else "not proven"
+    size = f"{len(model.graph.node):,} nodes"
+    return f"{size}: {named}, {proven}, {found.computed:,} tensors, {seconds:.0f} s of CPU"
+
+
 def _feeds(random: _Random, shape: tuple[int, ...]) -> _Feeds:
     return [{"x": random.normal(size=(_ROWS, *shape)).astype(np.float32)} for _ in range(_BATCHES)]
 
@@ -300,6 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--each", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=3000, help="of the large model")
     options = parser.parse_args()
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -312,6 +345,7 @@ def main() -> None:
                     table.add_fault(kind, model, feeds, random)
             table.add_rewrites(model, feeds, options.seed)
         print("\n".join(table.lines()))
+        print(large(options.nodes, Path(folder)))
     print(f"{time.process_time() - start:.0f} s of CPU", file=sys.stderr)
 
 

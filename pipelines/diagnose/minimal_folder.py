@@ -16,7 +16,6 @@ from paritygate.validate.divergence.result import Located, Minimal
 if TYPE_CHECKING:
     import onnx
 
-_FILES = ("reference.onnx", "candidate.onnx", "inputs.npz", "README.md")
 _COMMAND = "convert-and-validate compare reference.onnx candidate.onnx --samples inputs.npz"
 _SCRIPT = """\
 import numpy as np, onnxruntime as ort
@@ -33,9 +32,13 @@ def folder_for_minimal(folder: Path) -> Path:
     """
     make_marked_folder(folder)
     with storage_errors(folder):
-        for file in _FILES:
-            (folder / file).unlink(missing_ok=True)
+        for path in _paths(folder):
+            path.unlink(missing_ok=True)
     return folder.resolve()
+
+
+def _paths(folder: Path) -> tuple[Path, Path, Path, Path]:
+    return folder / "reference.onnx", folder / "candidate.onnx", folder / "inputs.npz", folder / "README.md"
 
 
 def write_minimal(
@@ -48,7 +51,7 @@ def write_minimal(
     """
     import numpy as np
 
-    reference_file, candidate_file, inputs_file, readme = (folder / file for file in _FILES)
+    reference_file, candidate_file, inputs_file, readme = _paths(folder)
     with storage_errors(folder):
         reference_file.write_bytes(pair.reference.SerializeToString())
         candidate_file.write_bytes(pair.candidate.SerializeToString())

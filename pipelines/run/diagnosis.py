@@ -156,7 +156,8 @@ def _cause(divergence: Divergence) -> Cause | None:
             operators=sorted(set(place.op_types)),
             difference=place.words,
         )
-        + (say("cause.proven") if place.proven else ())
         for place in places
     ]
-    return Cause(kind=OPERATORS, outcome=NAMED, words=joined(words, "; ") + stopped)
+    # Places are proven together, or none is.
+    proven = say("cause.proven") if all(place.proven for place in places) else ()
+    return Cause(kind=OPERATORS, outcome=NAMED, words=joined(words, "; ") + proven + stopped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from paritygate.validate.tensors.tensor_graph import TensorGraph
 _HOPS = 4
 _MOST_TRIED = 6
 _FAR_BETTER = 0.1
+# Values of tensors that were tried are kept up to this size, to be tried again.
+_MOST_BYTES = 128 * 2**20
+# A value has at most so many bytes.
+_LONGEST = 8
 
 
 class Forcing:
@@ -71,10 +76,14 @@ class Forcing:
             return float("inf")
 
     def prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Read all tensors of the pairs in one run of each model; they are kept."""
+        """Read the tensors of the pairs in one run of each model, if they are small enough to be kept."""
+        sides = {name for name, _ in pairs}, {other for _, other in pairs}
+        sketches = [self._sketches[name] for name in sides[0]] + [self._wanted[name] for name in sides[1]]
+        if _LONGEST * sum(sum(sketch.sizes) for sketch in sketches) > _MOST_BYTES:
+            return
         try:
-            _read_missing(self._own, [name for name, _ in pairs], self._candidate, self._feeds)
-            _read_missing(self._theirs, [other for _, other in pairs], self._reference, self._reference_feeds)
+            _read_missing(self._own, sorted(sides[0]), self._candidate, self._feeds)
+            _read_missing(self._theirs, sorted(sides[1]), self._reference, self._reference_feeds)
         except BudgetSpentError:
             # The first run with one of them ends the search.
             return
@@ -85,6 +94,8 @@ class Forcing:
         Raises:
             ValueError: A tensor has another number of values.
         """
+        for known, needed in ((self._own, pairs.keys()), (self._theirs, set(pairs.values()))):
+            _drop_others(known, needed)
         _read_missing(self._own, pairs, self._candidate, self._feeds)
         _read_missing(self._theirs, list(pairs.values()), self._reference, self._reference_feeds)
         # FP16 overflows to infinity.
@@ -127,6 +138,17 @@ class Forcing:
             front = [name for node in readers for name in node.output if name and name not in names]
             names.update(dict.fromkeys(front))
         return [*names, *tensors]
+
+
+def _drop_others(known: dict[str, Arrays], needed: AbstractSet[str]) -> None:
+    """Drop the oldest values that are not needed, so that those of tensors that were tried do not pile up."""
+    sizes = {name: sum(array.nbytes for array in arrays) for name, arrays in known.items()}
+    held = sum(sizes.values())
+    for name in [name for name in known if name not in needed]:
+        if held <= _MOST_BYTES:
+            return
+        held -= sizes[name]
+        del known[name]
 
 
 def _read_missing(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.divergence.same_values import MOVING, passed_on
 from paritygate.validate.divergence.sketch import Sketch, sketch_of
@@ -15,6 +16,7 @@ from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 # No tolerance is larger, so partners that differ more are not kept.
 _FARTHEST = 0.1
+_SOME = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,24 +103,30 @@ class _Stack:
         self._names = names
         self._values = np.stack([sketches[name].values for name in names])
         self._scale = np.stack([sketches[name].scale for name in names])
-        self._sums = np.abs(self._values).sum(axis=1)
-        self._slack = _FARTHEST * self._scale.sum(axis=1)
+        self._some = np.linspace(0, self._values.shape[1] - 1, min(_SOME, self._values.shape[1])).astype(int)
+        self._few = self._values[:, self._some], self._scale[:, self._some]
 
     def near(self, sketch: Sketch) -> list[Partner]:
         """Return the tensors whose largest error is at most `_FARTHEST`, the nearest first."""
-        # Two tensors that are near have sums that are near: most pairs end here.
-        at = np.flatnonzero(np.abs(self._sums - np.abs(sketch.values).sum()) <= self._slack)
-        if not at.size:
-            return []
-        off = np.abs(self._values[at] - sketch.values)
-        if sketch.kind == "f":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                errors = np.nan_to_num(off / self._scale[at], nan=0.0, posinf=np.inf).max(axis=1, initial=0.0)
-        else:
-            errors = np.where(off.any(axis=1), np.inf, 0.0)
+        # Most pairs differ in some values already.
+        few = _largest_errors(sketch.values[self._some], *self._few, kind=sketch.kind)
+        at = np.flatnonzero(few <= _FARTHEST)
+        errors = _largest_errors(sketch.values, self._values[at], self._scale[at], kind=sketch.kind)
         order = np.argsort(errors, kind="stable")
         return [
             Partner(name=self._names[at[index]], error=float(errors[index]))
             for index in order
             if errors[index] <= _FARTHEST
         ]
+
+
+def _largest_errors(
+    values: NDArray[np.float64], others: NDArray[np.float64], scale: NDArray[np.float64], *, kind: str
+) -> NDArray[np.float64]:
+    """Return the largest error of the values against each row of the others."""
+    off = np.abs(others - values)
+    if kind != "f":
+        return np.where(off.any(axis=1), np.inf, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors: NDArray[np.float64] = np.nan_to_num(off / scale, nan=0.0, posinf=np.inf).max(axis=1, initial=0.0)
+    return errors

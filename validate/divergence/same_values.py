@@ -57,8 +57,12 @@ def constant_words(nodes: Sequence[onnx.NodeProto], graph: TensorGraph, *, is_ca
         value = _scalar(node, graph)
         if value is None:
             return ()
-        key = "divergence.constant_there" if not is_candidate else "divergence.constant_here"
-        words.append(say(key, operator=node.op_type, constant=value, neutral=_NEUTRAL[node.op_type]))
+        neutral = _NEUTRAL[node.op_type]
+        words.append(
+            say("divergence.constant_here", operator=node.op_type, candidate=value, reference=neutral)
+            if is_candidate
+            else say("divergence.constant_there", operator=node.op_type, candidate=neutral, reference=value)
+        )
     return joined(words, "; ") if words else ()
 
 

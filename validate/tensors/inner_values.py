@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrays", "Feed", "read_inner", "read_outputs"]
 
-# Each inner tensor that is read lives until the run ends, so a large graph is read in parts.
-_TENSORS_AT_ONCE = 400
+# Each inner tensor that is read lives until the run ends, so a graph is read in parts of about so many bytes. Sizes are
+# known only after a run: the first part has few tensors.
+_BYTES_AT_ONCE = 256 * 2**20
+_FIRST, _FEWEST, _MOST = 64, 4, 1000
 _NOTHING: Mapping[str, Arrays] = {}
 
 
@@ -32,14 +34,25 @@ def read_inner(
         BudgetSpentError: The runs would compute more tensors than the meter of the graph allows.
     """
     forced = [{**feed, **{name: arrays[at] for name, arrays in values.items()}} for at, feed in enumerate(feeds)]
-    for start in range(0, len(names), _TENSORS_AT_ONCE):
+    start, size = 0, _FIRST
+    while start < len(names):
         graph.meter.take(len(graph.nodes) * len(feeds))
-        part = list(names[start : start + _TENSORS_AT_ONCE])
+        part = list(names[start : start + size])
         own = [name for name in part if name not in values]
         computed = graph.values.open(own, values)
-        answers = [computed(feed) for feed in forced]
-        read = {name: [answer[at] for answer in answers] for at, name in enumerate(own)}
-        yield from ((name, read[name] if name in read else list(values[name])) for name in part)
+        read: dict[str, list[NDArray[np.generic]]] = {name: [] for name in own}
+        for feed in forced:
+            for name, array in zip(own, computed(feed), strict=True):
+                read[name].append(array)
+        held = sum(array.nbytes for arrays in read.values() for array in arrays)
+        start, size = start + len(part), _next_size(held, len(own))
+        # What has been read goes as soon as its reader is done.
+        yield from ((name, read.pop(name) if name in read else list(values[name])) for name in part)
+
+
+def _next_size(held: int, tensors: int) -> int:
+    """Return how many tensors to read at once after so many of so many bytes."""
+    return min(max(_BYTES_AT_ONCE * tensors // max(held, 1), _FEWEST), _MOST)
 
 
 def read_outputs(graph: TensorGraph, feeds: Iterable[Feed]) -> Iterator[Feed]:

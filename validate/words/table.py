@@ -329,10 +329,10 @@ _DIVERGENCE = {
     "divergence.operator": "the reference has {other_operator}, the candidate {operator}",
     "divergence.lost": "the reference has {operators} before {operator}, the candidate has nothing here",
     "divergence.added": "the candidate has {operators} before {operator}, the reference has nothing here",
-    "divergence.constant_there": "the constant of {operator} differs: {constant:.6g} in the reference, "
-    "{neutral:.6g} in the candidate, which has no {operator}",
-    "divergence.constant_here": "the constant of {operator} differs: {neutral:.6g} in the reference, "
-    "which has no {operator}, {constant:.6g} in the candidate",
+    "divergence.constant_there": "the constant of {operator} differs: {reference:.6g} in the reference, "
+    "{candidate:.6g} in the candidate, which has no {operator}",
+    "divergence.constant_here": "the constant of {operator} differs: {reference:.6g} in the reference, "
+    "which has no {operator}, {candidate:.6g} in the candidate",
     "divergence.equal_nodes": "both have {operator}, with equal attributes and constants, but its outputs differ",
     "divergence.equal_operators": "{operator} computes other values than the reference's {other_operator}",
     "divergence.added_here": "the candidate has {operators}, the reference has nothing here",
