@@ -21,6 +21,8 @@ _MOST_TRIED = 6
 _FAR_BETTER = 0.1
 # Values of tensors that were tried are kept up to this size, to be tried again.
 _MOST_BYTES = 128 * 2**20
+# A value has at most so many bytes.
+_LONGEST = 8
 
 
 class Forcing:
@@ -74,10 +76,14 @@ class Forcing:
             return float("inf")
 
     def prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Read all tensors of the pairs in one run of each model; they are kept."""
+        """Read the tensors of the pairs in one run of each model, if they are small enough to be kept."""
+        sides = {name for name, _ in pairs}, {other for _, other in pairs}
+        sketches = [self._sketches[name] for name in sides[0]] + [self._wanted[name] for name in sides[1]]
+        if _LONGEST * sum(sum(sketch.sizes) for sketch in sketches) > _MOST_BYTES:
+            return
         try:
-            _read_missing(self._own, [name for name, _ in pairs], self._candidate, self._feeds)
-            _read_missing(self._theirs, [other for _, other in pairs], self._reference, self._reference_feeds)
+            _read_missing(self._own, sorted(sides[0]), self._candidate, self._feeds)
+            _read_missing(self._theirs, sorted(sides[1]), self._reference, self._reference_feeds)
         except BudgetSpentError:
             # The first run with one of them ends the search.
             return

@@ -42,6 +42,8 @@ class OnnxValues:
         key = tuple(names), tuple((name, arrays[0].dtype) for name, arrays in values.items())
         session = self._last[1] if self._last[0] == key else None
         if session is None:
+            # The last one goes first, so that two are never there at once.
+            self._last = None, None
             session = _open(_changed(self._model, names, values), self._path)
         # Several values are tried in one place, one after the other.
         self._last = key, session

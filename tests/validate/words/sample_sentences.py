@@ -44,6 +44,7 @@ _SAMPLES: Mapping[str, object] = {
     "operator": "Tanh",
     "operators": ["Mul", "Add"],
     "other_operator": "Erf",
+    "other_operators": ["Erf", "Mul"],
     "output": "logits",
     "outputs": ["logits", "pooled"],
     "over": "repeats and batch sizes",
