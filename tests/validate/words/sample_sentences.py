@@ -16,6 +16,7 @@ _HEAD = "Sentences on checks, with sample values. `python -m tests.validate.word
 # Values whose type or wording matters; every other number is 3, and every other text is its own name.
 _SAMPLES: Mapping[str, object] = {
     "about": "a batch of 33 rows",
+    "base": "onnx-fp32",
     "actual_dtype": "float16",
     "actual_names": ["text"],
     "actual_shape": "33, 2",
@@ -62,6 +63,7 @@ _SAMPLES: Mapping[str, object] = {
     "what": "2 batches that the reference refuses",
     "where": say("padding.zero", input="attention_mask"),
     "without": say("gold.without", rows=3),
+    "verdict": "fail",
 }
 _OF_KEY: Mapping[str, Mapping[str, object]] = {
     "accepts_inputs.batch": {"reason": "the model takes float32[1, 4]"},

@@ -102,9 +102,7 @@ def test_a_first_spec_is_of_the_signature_that_is_asked_for(desk: Desk) -> None:
     _save(desk.folder)
     called = desk.json("init", "saved", "--samples", "images.npz", "--signature", "classify", "--out", "new.yaml")
     assert called.code == 0, str(called)
-    assert called.data["notes"] == [
-        "model.signature: classify was taken, as asked; the others: regress, serving_default"
-    ]
+    assert "model.signature: classify was taken, as asked; the others: regress, serving_default" in called.data["notes"]
     assert load_spec(str(desk.folder / "new.yaml")).spec.model.signature == "classify"
     text = (desk.folder / "new.yaml").read_text(encoding="utf-8")
     assert "convert-and-validate init saved --samples images.npz --signature classify\n" in text
