@@ -33,14 +33,15 @@ class Exchange:
     """A request and its answer."""
 
     line: int  # from 1
-    inputs: Arrays  # axis 0 holds the rows
-    outputs: Arrays | None  # None where the server gave no answer
+    inputs: Arrays  # axis 0 holds the rows; empty where the server refused the request
+    outputs: Arrays | None = None  # None where the server gave no answer
     why: str = ""  # the reason why there are no outputs
+    is_refused: bool = False  # as the client's error
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(next(iter(self.inputs.values())))
+        return len(next(iter(self.inputs.values()))) if self.inputs else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +49,7 @@ class CapturedFile:
     """A file of captured traffic, and the inputs and outputs of the released file."""
 
     path: Path
+    name: str  # of the user's file, for messages
     signature: Signature
     most: int | None = None  # requests to read; None for all
 
@@ -56,7 +58,7 @@ class CapturedFile:
         path.write_text(json.dumps({**to_data(self), "path": str(self.path.resolve())}), encoding="utf-8")
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Yield the requests in their order, without those that were refused as a client's error.
+        """Yield the requests in their order.
 
         A last line that is cut off is left out: its writer is not done with it.
 
@@ -69,26 +71,27 @@ class CapturedFile:
                 for number, line in enumerate(lines, start=1):
                     if found == self.most:
                         return
-                    exchange = self._exchange(number, line) if line.strip() and not _is_cut_off(line) else None
-                    if exchange is not None:
+                    if line.strip() and not _is_cut_off(line):
                         found += 1
-                        yield exchange
+                        yield self._exchange(number, line)
+        except InputFileError:
+            raise
         except (OSError, UnicodeDecodeError) as err:
-            msg = f"captured requests {self.path} cannot be read: {err}"
+            msg = f"captured requests {self.name} cannot be read: {err}"
             raise InputFileError(msg, hint="give a text file in UTF-8 with --captured") from err
 
-    def _exchange(self, number: int, line: str) -> Exchange | None:
+    def _exchange(self, number: int, line: str) -> Exchange:
         try:
             said = _mapping(parse_json(line), "the line")
             status = said.get("status", 200)
             if type(status) is int and status in _CLIENT_ERRORS:
-                return None
+                return Exchange(line=number, inputs={}, why=f"status {status}", is_refused=True)
             response = said.get("response", said)
             why = _why_unanswered(status, response)
             inputs = _with_rows(_arrays(said.get("request", said), "inputs", self.signature.inputs))
             outputs = None if why else _arrays(response, "outputs", self.signature.outputs)
         except (ValueError, BackendError, RecursionError) as err:
-            msg = f"{self.path}, line {number} is no captured request: {err}"
+            msg = f"{self.name}, line {number} is no captured request: {err}"
             raise InputFileError(msg, hint=_FORM) from err
         return Exchange(line=number, inputs=inputs, outputs=outputs, why=why)
 

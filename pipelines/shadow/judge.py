@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.signature import dtype_name
+from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.decisions import decide, decide_label, label_axes
 from paritygate.validate.measure.tolerance import Limits
@@ -92,15 +92,17 @@ class AnswerJudge:
         return beyond, beyond
 
 
-def check_judgeable(rules: GateRules, outputs: Collection[str]) -> None:
-    """Raise UsageError where answers cannot be judged one by one."""
+def check_judgeable(rules: GateRules, dtypes: Mapping[str, str]) -> None:
+    """Raise UsageError where answers cannot be judged one by one; `dtypes` are those of the released file's outputs."""
     if rules.matches:
         msg = "the release matches detections, which shadow does not judge"
         raise UsageError(msg, hint="compare the server on samples: convert-and-validate compare")
-    missing = [decision.output for decision in rules.decisions if decision.output not in outputs]
-    if missing:
-        msg = f"a decision is on {missing[0]!r}, which the released file does not answer ({', '.join(outputs)})"
-        raise UsageError(msg, hint="name one of these outputs with --decision")
+    floats = [name for name, dtype in dtypes.items() if is_float_dtype(dtype) and name not in rules.ignored]
+    for decision in rules.decisions:
+        if decision.output not in floats:
+            there_are = ", ".join(floats) or "none"
+            msg = f"decision {decision} is on no float output that is compared (there are: {there_are})"
+            raise UsageError(msg, hint="name one of these outputs with --decision")
 
 
 def _wide(array: NDArray[np.generic]) -> NDArray[np.float64]:

@@ -31,8 +31,8 @@ class ShadowResult:
     changed_near_the_boundary: int  # rows whose answer is another, as the limits allow
     noise: int  # rows that the released file answers in two ways; they are not judged
     unanswered: int  # requests that the server did not answer, each counted as changed
+    refused: int  # requests that the server refused as the client's error; they are judged for a promotion alone
     max_flip_rate: float
-    max_flip_rate_from: str  # option, default or release
     flip_rate: float | None  # the mean share of changed rows in a request; None without a judged request
     first_changed: int | None = None  # the line of the first request with a changed row
     first_why: str = ""  # what is wrong with its form; empty where its values differ

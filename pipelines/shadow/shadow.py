@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from paritygate.artifact import Artifact
-from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.errors import InputFileError, UsageError, ZeroRowsError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
@@ -49,7 +50,7 @@ class ShadowRequest:
     captured: Path
     variant: str | None = None  # None for the preferred one
     decisions: Sequence[str] = ()  # in place of the release's
-    max_flip_rate: float | None = None  # None: the default, or what the release has proved, if that is larger
+    max_flip_rate: float = DEFAULT_RATE
     most: int | None = None  # requests to judge; None for all
     time_limit_s: float = 3600.0  # for the released file
 
@@ -67,18 +68,20 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     check_release(request.repository, details)
     variant = _variant(details, request.variant)
     rules = _rules(details, Variant.parse(variant), request.decisions)
-    rate, rate_from = _rate(details, variant, request.max_flip_rate)
+    if not 0 < request.max_flip_rate < _TOO_HIGH:
+        msg = f"--max-flip-rate {request.max_flip_rate:g} is not allowed (allowed: above 0 and below {_TOO_HIGH:g})"
+        raise UsageError(msg, hint="write for example --max-flip-rate 0.0005, which is one answer of 2,000")
     artifact = Artifact.read_record(details.local_folder() / variant)
-    captured = CapturedFile(path=request.captured, signature=artifact.signature, most=request.most)
-    check_judgeable(rules, [spec.name for spec in artifact.signature.outputs])
+    check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs})
     positions = valid_positions(rules.valid_where, [artifact.signature])
-    tally = _Tally(test=SequentialTest(rate))
-    if not any(exchange.outputs is not None for exchange in captured.exchanges()):
-        # A server that answers nothing is no reason to stop.
-        for exchange in captured.exchanges():
-            tally.add(exchange, None)
-        return _result(request, details, variant, tally, rate_from)
+    tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
     with temporary_folder("shadow") as folder:
+        captured = _copied(request, artifact, folder)
+        if not any(exchange.outputs is not None for exchange in captured.exchanges()):
+            # A server that answers nothing is no reason to stop.
+            for exchange in captured.exchanges():
+                tally.add(exchange, None)
+            return _result(request, details, variant, tally)
         # Two processes, because what differs between them is noise.
         first, again = (_recorded(artifact, captured, rules, folder / each, request, progress) for each in "12")
         floats = {name: item for name, item in first.profiles.items() if item.is_float}
@@ -87,28 +90,37 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
         progress("judging the answers", 0, first.rows)
         for exchange, answers in _pairs(captured, first, again):
             tally.add(exchange, None if answers is None else _judged(judge, exchange, answers, positions))
-    return _result(request, details, variant, tally, rate_from)
+    return _result(request, details, variant, tally)
 
 
-def _result(
-    request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally, rate_from: str
-) -> ShadowResult:
-    if not tally.rows:
+def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> CapturedFile:
+    """Return a copy of the captured file, which is read more than once while its writer may go on."""
+    copy = folder / "captured.jsonl"
+    try:
+        shutil.copyfile(request.captured, copy)
+    except OSError as err:
+        msg = f"captured requests {request.captured} cannot be read: {err.strerror}"
+        raise InputFileError(msg, hint="give a file of captured requests with --captured") from err
+    return CapturedFile(path=copy, name=str(request.captured), signature=artifact.signature, most=request.most)
+
+
+def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally) -> ShadowResult:
+    if not tally.rows and not tally.refused:
         msg = f"{request.captured} holds no request"
         raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
     return ShadowResult(
         model=details.model,
         version=details.version,
         variant=variant,
-        verdict=str(tally.test.verdict),
+        verdict=str(tally.verdict),
         requests=tally.test.requests,
         rows=tally.rows,
         changed=tally.changed,
         changed_near_the_boundary=tally.near,
         noise=tally.noise,
         unanswered=tally.unanswered,
+        refused=tally.refused,
         max_flip_rate=tally.test.most,
-        max_flip_rate_from=rate_from,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
         first_changed=tally.first_changed,
         first_why=tally.first_why,
@@ -122,7 +134,9 @@ class _Tally:
     """The counts so far."""
 
     test: SequentialTest
+    strict: SequentialTest  # in which a refused request counts as changed
     rows: int = 0
+    refused: int = 0
     changed: int = 0
     near: int = 0
     noise: int = 0
@@ -134,6 +148,10 @@ class _Tally:
 
     def add(self, exchange: Exchange, answered: Answered | None) -> None:
         """Take in one request; `answered` is None where the server did not answer."""
+        if exchange.is_refused:
+            self.refused += 1
+            self.strict.add(1.0)
+            return
         self.rows += exchange.rows
         if answered is None:
             self.unanswered += 1
@@ -145,12 +163,20 @@ class _Tally:
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)
 
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict: whose error a refusal is, nobody knows, so many of them prevent a promotion."""
+        is_sure = self.test.verdict is not Verdict.PROMOTE or self.strict.verdict is Verdict.PROMOTE
+        return self.test.verdict if is_sure else Verdict.HOLD
+
     def _take(self, exchange: Exchange, share: float, why: str) -> None:
         self.shares += share
         if not share:
             self.test.add_equal(1)
+            self.strict.add_equal(1)
             return
         self.test.add(share)
+        self.strict.add(share)
         if self.first_changed is None:
             self.first_changed, self.first_why = exchange.line, why
         if self.decided_after is None and self.test.verdict is Verdict.ROLLBACK:
@@ -210,24 +236,12 @@ def _rules(details: ReleaseDetails, variant: Variant, decisions: Sequence[str]) 
     """Return the rules that the release was judged by, with other decisions where any are given."""
     data = (details.manifest.get("provenance") or {}).get("spec")
     try:
-        rules = ResolvedSpec(spec=Spec.model_validate(data), folder=Path(), origin="the release").rules(variant)
-    except (ValidationError, UsageError):
-        # An earlier version wrote a spec that this one refuses.
-        rules = GateRules(tolerance=DEFAULT_TOLERANCES[variant.precision])
+        rules = (
+            GateRules(tolerance=DEFAULT_TOLERANCES[variant.precision])
+            if data is None
+            else ResolvedSpec(spec=Spec.model_validate(data), folder=Path(), origin="the release").rules(variant)
+        )
+    except (ValidationError, UsageError) as err:
+        msg = f"the rules of {details.model!r} version {details.version} cannot be read by this version"
+        raise UsageError(msg, hint="release the model again with this version, and judge by that release") from err
     return replace(rules, decisions=tuple(map(parse_decision, decisions))) if decisions else rules
-
-
-def _rate(details: ReleaseDetails, variant: str, given: float | None) -> tuple[float, str]:
-    """Return the largest rate allowed, and where it comes from."""
-    if given is not None:
-        if not 0 < given < _TOO_HIGH:
-            msg = f"--max-flip-rate {given:g} is not allowed (allowed: above 0 and below {_TOO_HIGH:g})"
-            raise UsageError(msg, hint="write for example --max-flip-rate 0.0005, which is one answer of 2,000")
-        return given, "option"
-    bounds = [
-        float(item["mismatch_rate_upper_95"])
-        for item in details.numbers
-        if item["variant"] == variant and item.get("mismatch_rate_upper_95") is not None
-    ]
-    proved = max(bounds, default=0.0)
-    return (proved, "release") if DEFAULT_RATE < proved < _TOO_HIGH else (DEFAULT_RATE, "default")

@@ -36,7 +36,7 @@ def write(tmp_path: Path) -> Write:
         path = tmp_path / "traffic.jsonl"
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         path.write_text("\n".join(texts) + end, encoding="utf-8")
-        return CapturedFile(path=path, signature=_SIGNATURE)
+        return CapturedFile(path=path, name="traffic.jsonl", signature=_SIGNATURE)
 
     return write
 
@@ -54,23 +54,24 @@ def test_both_forms_hold_the_same_arrays(write: Write, line: Mapping[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    ("change", "answered"),
+    ("change", "is_answered", "is_refused"),
     [
-        ({"status": 400}, []),
-        ({"status": 503}, [False]),
-        ({"response": {"error": "out of memory"}}, [False]),
-        ({"response": None}, [False]),
-        ({"status": "200"}, [False]),
-        ({"status": 201}, [True]),
+        ({"status": 400}, False, True),
+        ({"status": 404, "request": {"inputs": "none"}}, False, True),
+        ({"status": 503}, False, False),
+        ({"response": {"error": "out of memory"}}, False, False),
+        ({"response": None}, False, False),
+        ({"status": "200"}, False, False),
+        ({"status": 201}, True, False),
     ],
 )
-def test_a_request_without_an_answer_is_kept_unless_the_client_was_wrong(
-    write: Write, change: Mapping[str, Any], answered: list[bool]
+def test_a_request_without_an_answer_is_kept(
+    write: Write, *, change: Mapping[str, Any], is_answered: bool, is_refused: bool
 ) -> None:
-    found = list(write({**_V2, **change}).exchanges())
+    (found,) = write({**_V2, **change}).exchanges()
 
-    assert [exchange.outputs is not None for exchange in found] == answered
-    assert [bool(exchange.why) for exchange in found] == [not each for each in answered]
+    assert (found.outputs is not None, found.is_refused) == (is_answered, is_refused)
+    assert bool(found.why) is not is_answered
 
 
 @pytest.mark.parametrize(

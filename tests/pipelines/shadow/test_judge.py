@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -83,6 +85,9 @@ def test_labels_are_compared_exactly() -> None:
     assert found.outside.tolist() == [False, False, True]
 
 
-def test_a_decision_on_an_output_that_is_not_there_is_wrong_usage() -> None:
-    with pytest.raises(UsageError, match="'z'"):
-        check_judgeable(_judge("z:argmax").rules, ["y"])
+@pytest.mark.parametrize("decision", ["z:argmax", "label:threshold=1", "left_out:argmax"])
+def test_a_decision_on_what_is_not_compared_as_floats_is_wrong_usage(decision: str) -> None:
+    rules = replace(_judge(decision).rules, ignored={"left_out": "a random vector"})
+
+    with pytest.raises(UsageError, match="no float output that is compared"):
+        check_judgeable(rules, {"y": "float32", "label": "int64", "left_out": "float32"})

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
 
-def _capture(desk: Desk, requests: int, *, wrong_every: int = 0, unanswered_every: int = 0, rows: int = 1) -> None:
+def _capture(
+    desk: Desk, requests: int, *, wrong_every: int = 0, unanswered_every: int = 0, refused: int = 0, rows: int = 1
+) -> None:
     """Write the answers of the model to requests of its own, some of them with the classes in another order."""
     session = onnxruntime.InferenceSession(str(desk.folder / "model.onnx"))
     random = np.random.default_rng(11)
@@ -28,12 +30,15 @@ def _capture(desk: Desk, requests: int, *, wrong_every: int = 0, unanswered_ever
             if unanswered_every and number % unanswered_every == 0:
                 line |= {"status": 502}
             lines.write(json.dumps(line) + "\n")
+        for _ in range(refused):
+            lines.write(json.dumps({"inputs": {"x": "?"}, "status": 400}) + "\n")
 
 
 @pytest.mark.parametrize(
     ("capture", "code", "verdict"),
     [
         ({"requests": 400}, 0, "promote"),
+        ({"requests": 400, "refused": 400}, 3, "hold"),
         ({"requests": 40}, 3, "hold"),
         ({"requests": 200, "wrong_every": 8}, 1, "rollback"),
         ({"requests": 200, "unanswered_every": 8}, 1, "rollback"),
@@ -43,12 +48,12 @@ def test_the_verdict_follows_the_answers(finished: Desk, capture: dict[str, int]
     _capture(finished, **capture)
 
     with jobs_done_here():
-        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl")
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
 
     assert (called.code, called.data["verdict"]) == (code, verdict), str(called)
     assert called.data["exit_code"] == code
     assert called.data["requests"] == capture["requests"]
-    assert called.data["max_flip_rate_from"] == "release"
+    assert called.data["refused"] == capture.get("refused", 0)
     assert called.data["changed"] == (capture["requests"] // 8 if "wrong_every" in capture else 0)
     assert called.data["unanswered"] == (capture["requests"] // 8 if "unanswered_every" in capture else 0)
     assert called.data["first_changed"] == (8 if code == 1 else None)
@@ -79,4 +84,4 @@ def test_wrong_usage_is_refused(finished: Desk, options: tuple[str, ...]) -> Non
 def test_a_server_that_answers_nothing_is_rolled_back(finished: Desk, requests: int, code: int) -> None:
     _capture(finished, requests, unanswered_every=1)
 
-    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl").code == code
+    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02").code == code

@@ -37,8 +37,10 @@ from paritygate.roots import Root
 @click.option(
     "--max-flip-rate",
     type=float,
+    default=0.0005,
+    show_default=True,
     metavar="RATE",
-    help="The share of answers that may change: 0.0005, or what the release has proved if larger.",
+    help="The share of answers that may change.",
 )
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="Judge no more than the first N requests.")
 @repository_option
@@ -53,7 +55,7 @@ def command(
     captured: Path,
     variant: str | None,
     decisions: tuple[str, ...],
-    max_flip_rate: float | None,
+    max_flip_rate: float,
     most: int | None,
     repository: Root,
     time_limit: float,

@@ -13,12 +13,6 @@ from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
 from paritygate.pipelines.shadow.shadow import ShadowRequest
 from paritygate.text import counted
 
-_FROM = {
-    "option": "--max-flip-rate",
-    "default": "the default",
-    "release": "the bound that the release's samples proved",
-}
-
 
 def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> None:
     """Print the verdict and why."""
@@ -33,10 +27,12 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
     facts = [
         f"{of}: {counted(result.requests, 'request')} judged, {counted(result.rows, 'row')}",
         f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
-        f"allowed: {_percent(result.max_flip_rate)} of the answers, {_FROM[result.max_flip_rate_from]}",
+        f"allowed: {_percent(result.max_flip_rate)} of the answers",
     ]
     if result.unanswered:
         facts.append(f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed")
+    if result.refused:
+        facts.append(f"refused: {counted(result.refused, 'request')} with a status from 400 to 499")
     if result.noise:
         facts.append(f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways")
     if result.first_changed is not None:
