@@ -427,6 +427,9 @@ def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remar
         yield Remark(kind="padding finding", names=tuple(filter(None, details)), words=words)
 
 
+_REPAIRABLE = ("onnx-fp16", "onnx-int8")
+
+
 def _lower_fails(report: ReportData) -> Iterator[Remark]:
     """Yield where to read on if variants of a lower precision fail on the samples and nothing names the cause."""
     names = tuple(
@@ -441,6 +444,12 @@ def _lower_fails(report: ReportData) -> Iterator[Remark]:
     if names:
         words = "docs/variant-fails.md lists the usual reasons and what to change"
         yield Remark(kind="hint", names=names, words=words)
+    verdicts = {variant.name: variant.verdict for variant in report.variants}
+    for name in _REPAIRABLE:
+        # What fails in FP32 too is not repaired by precision.
+        if verdicts.get(name) == "fail" and verdicts.get("onnx-fp32", "pass") == "pass":
+            command = f"convert-and-validate repair --run latest:{report.model} --variant {name}"
+            yield Remark(kind="hint", names=(name,), words=f"keep the fewest operators in FP32: {command}")
 
 
 def _of_speed(report: ReportData) -> Iterator[Remark]:

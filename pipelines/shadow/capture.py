@@ -91,7 +91,8 @@ class CapturedFile:
             inputs = _with_rows(_arrays(said.get("request", said), "inputs", self.signature.inputs))
             outputs = None if why else _arrays(response, "outputs", self.signature.outputs)
         except (ValueError, BackendError, RecursionError) as err:
-            msg = f"{self.name}, line {number} is no captured request: {err}"
+            why = err.msg if isinstance(err, json.JSONDecodeError) else str(err)
+            msg = f"{self.name}, line {number} is no captured request: {why}"
             raise InputFileError(msg, hint=_FORM) from err
         return Exchange(line=number, inputs=inputs, outputs=outputs, why=why)
 

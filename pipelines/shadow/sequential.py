@@ -21,6 +21,8 @@ PROMOTED_BELOW = 2.0
 _REQUESTS_BETWEEN_STARTS = 1000
 _MOST_STARTS = 2000
 _BETS = 32
+# Bets on rates up to so many times the bound: then no rollback follows from one or two changed answers.
+_HIGHEST_TIMES = 20.0
 # A bet on a rate of 1 would lose all at the first equal answer.
 _HIGHEST_RATE = 0.9
 
@@ -73,7 +75,7 @@ class SequentialTest:
         """Begin without a request; `most` is a rate above 0 and below 0.4."""
         self.most = most
         below = PROMOTED_BELOW * most
-        self._above = _Bets.on(most, np.geomspace(1.25 * most, _HIGHEST_RATE, _BETS))
+        self._above = _Bets.on(most, np.geomspace(1.25 * most, min(_HIGHEST_TIMES * most, _HIGHEST_RATE), _BETS))
         self._below = _Bets.on(below, np.linspace(0, 0.9 * below, _BETS))
         self._since_start = 0
         self._is_rejected = False

@@ -82,6 +82,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
             for exchange in captured.exchanges():
                 tally.add(exchange, None)
             return _result(request, details, variant, tally)
+        _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
         first, again = (_recorded(artifact, captured, rules, folder / each, request, progress) for each in "12")
         floats = {name: item for name, item in first.profiles.items() if item.is_float}
@@ -91,6 +92,19 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
         for exchange, answers in _pairs(captured, first, again):
             tally.add(exchange, None if answers is None else _judged(judge, exchange, answers, positions))
     return _result(request, details, variant, tally)
+
+
+def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -> None:
+    """Raise UsageError for an output of the release that no captured answer has: the names are others."""
+    wanted = [spec.name for spec in artifact.signature.outputs if spec.name not in rules.ignored]
+    seen: dict[str, None] = {}
+    for exchange in captured.exchanges():
+        seen |= dict.fromkeys(exchange.outputs or ())
+        if seen.keys() >= {*wanted}:
+            return
+    missing = next(name for name in wanted if name not in seen)
+    msg = f"no answer in {captured.name} has the output {missing!r} (seen of its outputs: {', '.join(seen) or 'none'})"
+    raise UsageError(msg, hint=f"write the answers under the names of the release: {', '.join(wanted)}")
 
 
 def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> CapturedFile:

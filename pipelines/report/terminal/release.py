@@ -194,9 +194,8 @@ def print_alias_move(move: AliasMove, repository: Root, *, is_quiet: bool = Fals
         past = ", ".join(map(str, move.past)) or "none"
         print_message(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
         back = command_on(repository, "alias", move.model, move.alias, str(move.previous))
-        print_message(
-            f"run and promote do not move it to version {move.previous} again; to do so: {back}", err=to_stderr
-        )
+        kept = f"run and promote do not move it to version {move.previous} again; to do so:"
+        print_lines([kept, *command_lines(back, indent="  ")], err=to_stderr)
 
 
 def _before(move: OtherMove) -> str:

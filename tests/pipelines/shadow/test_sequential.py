@@ -55,9 +55,16 @@ def test_only_fewer_than_twice_the_rate_are_promoted(rate: float, verdict: Verdi
     assert test.verdict is verdict
 
 
+def test_one_changed_answer_is_no_reason_for_a_rollback() -> None:
+    test = SequentialTest(_MOST)
+    test.add(1.0)
+
+    assert test.verdict is Verdict.HOLD
+
+
 def test_a_rollback_stays() -> None:
     test = SequentialTest(_MOST)
-    for _ in range(3):
+    for _ in range(4):
         test.add(1.0)
     assert test.verdict is Verdict.ROLLBACK
 

@@ -85,3 +85,14 @@ def test_a_server_that_answers_nothing_is_rolled_back(finished: Desk, requests: 
     _capture(finished, requests, unanswered_every=1)
 
     assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02").code == code
+
+
+def test_answers_under_other_names_are_wrong_usage(finished: Desk) -> None:
+    _capture(finished, 3)
+    traffic = finished.folder / "traffic.jsonl"
+    traffic.write_text(traffic.read_text(encoding="utf-8").replace('"logits"', '"scores"'), encoding="utf-8")
+
+    called = finished.call("shadow", "tiny", "--captured", "traffic.jsonl")
+
+    assert called.code == 2
+    assert "'logits'" in called.err

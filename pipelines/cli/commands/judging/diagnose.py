@@ -69,6 +69,7 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
+    from paritygate.models.source import SourceKind
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import diagnose, name_of, request_of
     from paritygate.pipelines.diagnose.minimal_folder import folder_for_minimal
@@ -83,6 +84,10 @@ def command(
         msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME, and not both"
         raise UsageError(msg, hint="see convert-and-validate diagnose --help")
     if minimal is not None:
+        for side in (request.reference, request.candidate):
+            if side.kind is not SourceKind.ONNX:
+                msg = f"--export-minimal needs two ONNX files, and {side.name} is none"
+                raise UsageError(msg, hint="name the run's onnx-fp32 as the reference, or leave it out")
         request = replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
     elif with_inputs:
         msg = "--with-inputs needs --export-minimal"

@@ -41,10 +41,11 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
     for fact in facts:
         yield from wrapped(fact, width=shown.width)
     yield from wrapped(_verdict(result), width=shown.width)
-    if result.verdict == Verdict.ROLLBACK:
-        alias = [] if str(request.which).isdecimal() else ["--alias", str(request.which)]
+    if result.verdict == Verdict.ROLLBACK and not str(request.which).isdecimal():
+        # Of a version, nobody knows that an alias points to it.
+        back = command_on(request.repository, "rollback", result.model, "--alias", str(request.which))
         yield "next:"
-        yield from command_lines(command_on(request.repository, "rollback", result.model, *alias), indent="  ")
+        yield from command_lines(back, indent="  ")
 
 
 def _verdict(result: ShadowResult) -> str:
