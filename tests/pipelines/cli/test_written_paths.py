@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # What is read there, or is changed only where it is already.
 _READ = {
+    "--captured",
     "--endpoint-json",
     "--folder",
     "--forget",
