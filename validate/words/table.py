@@ -73,6 +73,8 @@ _CONTRACT = {
     "fp32_base": "{base}, from which it is made, does not fail",
     "fp32_base.failed": "{base}, from which it is made, does not pass ({verdict}), so precision is not the cause. "
     "Run `diagnose` to find the operator",
+    "fp32_base.unmeasured": "{base}, from which it is made, could not be measured, so a fault of the conversion may "
+    "be hidden. With {base} among the targets, its own checks show the cause",
     "provider": "{side}: {cause}",
     "distinct": "reference and candidate are different files",
     "distinct.recorded": "both recordings have the same bytes ({digest}), so one may be a copy of the other",
