@@ -11,6 +11,7 @@ import numpy as np
 from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.errors import BackendError
 from paritygate.pipelines.diagnose.drawing import Array, Constant, drawn_constant, input_draws, paired_constants
+from paritygate.pipelines.diagnose.node_data import holds_data, without_remarks
 from paritygate.validate.divergence.result import KeptConstant, Located, Minimal
 from paritygate.validate.divergence.sketch import error_between, sketch_of
 from paritygate.validate.tensors.inner_values import Feed, read_inner
@@ -52,6 +53,9 @@ def minimal_pair(
     cut = _Cut(graphs, feeds[:_MOST_BATCHES], place)
     if max(cut.sizes) > MOST_NODES:
         return Minimal(words=say("minimal.large", count=max(cut.sizes), most=MOST_NODES)), None
+    holder = next((node for node in cut.nodes if holds_data(node)), None)
+    if holder is not None:
+        return Minimal(words=say("minimal.holds", operator=holder.op_type)), None
     try:
         return cut.made(with_inputs=with_inputs)
     except (BackendError, ValueError, TypeError):
@@ -79,6 +83,11 @@ class _Cut:
         self.sizes = [
             max(len(nodes), 1) + extra for nodes, extra in zip(self._nodes, (len(self._reshaped), 0), strict=True)
         ]
+
+    @property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes of both models."""
+        return [*self._nodes[0], *self._nodes[1]]
 
     def _other_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of tensors that the candidate's nodes read, and the reference has in another shape."""
@@ -170,7 +179,7 @@ class _Cut:
 
         graph, end = self._graphs[side], self._ends[side]
         names = dict(self._names[side])
-        nodes = [_without_remarks(node) for node in self._nodes[side]]
+        nodes = [without_remarks(node) for node in self._nodes[side]]
         nodes = nodes or [helper.make_node("Identity", [end], ["y"], name="Identity")]
         tensors = self._constants_in(side, constants, names)
         for at, name in enumerate(() if side else self._reshaped):
@@ -228,15 +237,6 @@ def _nodes_between(graph: TensorGraph, start: Mapping[str, str], end: str) -> li
         found.add(node.name)
         waiting += graph.data_inputs(node)
     return [node for node in graph.nodes if node.name in found]
-
-
-def _without_remarks(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a copy without what exporters note in it, such as lines of a user's code."""
-    copy = type(node)()
-    copy.CopyFrom(node)
-    copy.ClearField("doc_string")
-    copy.ClearField("metadata_props")
-    return copy
 
 
 def _kept(at: int, constant: Constant) -> KeptConstant:

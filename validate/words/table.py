@@ -350,6 +350,7 @@ _DIVERGENCE = {
     "minimal.unknown": "not all nodes between the equal tensors and the first different one are known",
     "minimal.large": "the place has {count} nodes, and a minimal model has at most {most}",
     "minimal.inputs": "the fault does not show on drawn inputs; add --with-inputs to store the real ones",
+    "minimal.holds": "the attributes of {operator} hold weights, tables or nodes, which cannot be drawn",
     "minimal.unseen": "the fault does not show in these nodes alone",
     "divergence.rounded_weights": "{count} of {total} weights differ; {most} of them: each {difference}",
     "divergence.changed_weights": "{count} of {total} weights differ a little",
