@@ -109,7 +109,7 @@ class _Cut:
         real = max((self._inputs(feed) for feed in self._feeds), key=lambda values: self._error(constants, values))
         least = max(_LEAST, min(1.0, _SHARE * self._error(constants, real)))
         draws = [dict(zip(real, values, strict=True)) for values in input_draws(list(real.values()), random)]
-        survivors = (values for values in draws if self._error(constants, values) >= least)
+        survivors = (values for values in draws if self._shows(constants, values, least))
         inputs = real if with_inputs else next(survivors, None)
         if inputs is None or self._error(constants, inputs) < _LEAST:
             return Minimal(words=say("minimal.inputs" if inputs is None else "minimal.unseen")), None
@@ -140,12 +140,12 @@ class _Cut:
     ) -> Sequence[Constant]:
         """Return the constants, drawn ones in the place of all that the fault does not need."""
         drawn = [drawn_constant(each, random) if each.can_be_drawn else each for each in constants]
-        if self._error(drawn, inputs) >= least:
+        if self._shows(drawn, inputs, least):
             return drawn
         kept = list(constants)
         for at, constant in enumerate(drawn):
             tried = [*kept[:at], constant, *kept[at + 1 :]]
-            if self._error(tried, inputs) >= least:
+            if self._shows(tried, inputs, least):
                 kept = tried
         return kept
 
@@ -165,6 +165,13 @@ class _Cut:
         graph, names = self._graphs[1], self._names[1]
         read = dict(read_inner(graph, [name for name in names if name not in graph.inputs], [feed]))
         return {x: feed[name] if name in graph.inputs else read[name][0] for name, x in names.items()}
+
+    def _shows(self, constants: Sequence[Constant], inputs: Mapping[str, Array], least: float) -> bool:
+        """Return whether drawn values have so large an error; not if they are none that the nodes take."""
+        try:
+            return self._error(constants, inputs) >= least
+        except BackendError:
+            return False
 
     def _error(self, constants: Sequence[Constant], inputs: Mapping[str, Array]) -> float:
         actual, expected = (
