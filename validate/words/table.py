@@ -356,6 +356,7 @@ _DIVERGENCE = {
     "divergence.changed_weights": "{count} of {total} weights differ a little",
     "stage.other_stages": "the stages are {names}, and those of the reference {expected_names}",
     "stage.none": "no stage alone returns other values for the reference's input",
+    "stage.nothing": "stage {name} returns no values, so nothing was compared",
     "stage.fails": "stage {name} fails on the reference's value: {reason}",
     "stage.differs": "stage {name} differs on the reference's value: {difference}",
     "stage.other_parts": "it returns {actual} arrays, not {expected}",
