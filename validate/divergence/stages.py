@@ -140,6 +140,7 @@ class _Batch:
             value = stage.call(like(self._wanted[at], self._own[at]))
         except Exception as err:  # noqa: BLE001 - code of the user's may raise anything
             return say("stage.fails", name=stage.name, reason=reason_of(err)), float("inf")
+        self.is_plain = self.is_plain and is_plain(value)
         error, words = difference(value, wanted)
         if error <= _AGREE:
             return (), 0.0
