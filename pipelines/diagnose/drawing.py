@@ -14,6 +14,8 @@ from paritygate.validate.divergence.weights import ROUNDED, ROUNDED_TO, differen
 Array = NDArray[Any]
 # Shorter arrays of whole numbers are axes, sizes and such, which the nodes need.
 _LEAST_WHOLE = 16
+# Values that differ less, relative to their size, are one constant.
+_LEAST_SPREAD = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,22 +118,36 @@ def _changed_alike(actual: Array, expected: Array, drawn: Array, random: np.rand
 
 
 def drawn_like(values: Array, random: np.random.Generator) -> Array:
-    """Return drawn values of the shape, dtype, mean, spread and sign of these ones."""
+    """Return drawn values of the shape, dtype, mean, spread and sign of these ones, and none of these themselves."""
     if values.dtype.kind == "b":
         return random.integers(0, 2, values.shape).astype(bool)
     if values.dtype.kind in "iu" and values.size:
-        return random.integers(values.min(), values.max(), values.shape, dtype=values.dtype, endpoint=True)
+        return _whole_like(values, random)
     numbers = values.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return values
-    drawn = random.normal(finite.mean(), finite.std(), values.shape)
+    mean, spread, least = finite.mean(), finite.std(), finite.min()
+    if spread <= _LEAST_SPREAD * np.abs(finite).max():
+        # Values with the mean of a constant would be the constant.
+        mean, spread, least = 0.0, 1.0, min(least, 0.0)
+    drawn = random.normal(mean, spread, values.shape)
     if (finite >= 0).all():
-        # A variance or a scale is never negative.
-        drawn = np.maximum(np.abs(drawn), finite.min())
+        # A variance or a scale is never negative, nor nearer to 0 than the least one.
+        drawn = least + np.abs(drawn - least)
     with np.errstate(over="ignore"):
         rounded: Array = drawn.astype(values.dtype)
     return rounded
+
+
+def _whole_like(values: Array, random: np.random.Generator) -> Array:
+    """Return drawn whole numbers, which are indices of a table that has the given ones."""
+    least, most = min(values.min(), 0), max(values.max(), 1)
+    if values.min() < values.max() or (least, most) == (0, 1):
+        return random.integers(least, most, values.shape, dtype=values.dtype, endpoint=True)
+    # A constant is left out.
+    drawn = random.integers(least, most, values.shape, dtype=values.dtype)
+    return np.where(drawn >= values, drawn + 1, drawn).astype(values.dtype)
 
 
 def input_draws(values: Sequence[Array], random: np.random.Generator) -> list[list[Array]]:

@@ -11,6 +11,7 @@ import numpy as np
 from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.errors import BackendError
 from paritygate.pipelines.diagnose.drawing import Array, Constant, drawn_constant, input_draws, paired_constants
+from paritygate.pipelines.diagnose.node_data import holds_data, without_remarks
 from paritygate.validate.divergence.result import KeptConstant, Located, Minimal
 from paritygate.validate.divergence.sketch import error_between, sketch_of
 from paritygate.validate.tensors.inner_values import Feed, read_inner
@@ -52,6 +53,9 @@ def minimal_pair(
     cut = _Cut(graphs, feeds[:_MOST_BATCHES], place)
     if max(cut.sizes) > MOST_NODES:
         return Minimal(words=say("minimal.large", count=max(cut.sizes), most=MOST_NODES)), None
+    holder = next((node for node in cut.nodes if holds_data(node)), None)
+    if holder is not None:
+        return Minimal(words=say("minimal.holds", operator=holder.op_type)), None
     try:
         return cut.made(with_inputs=with_inputs)
     except (BackendError, ValueError, TypeError):
@@ -80,6 +84,11 @@ class _Cut:
             max(len(nodes), 1) + extra for nodes, extra in zip(self._nodes, (len(self._reshaped), 0), strict=True)
         ]
 
+    @property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes of both models."""
+        return [*self._nodes[0], *self._nodes[1]]
+
     def _other_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of tensors that the candidate's nodes read, and the reference has in another shape."""
         shapes: list[dict[str, tuple[int, ...]]] = []
@@ -100,7 +109,7 @@ class _Cut:
         real = max((self._inputs(feed) for feed in self._feeds), key=lambda values: self._error(constants, values))
         least = max(_LEAST, min(1.0, _SHARE * self._error(constants, real)))
         draws = [dict(zip(real, values, strict=True)) for values in input_draws(list(real.values()), random)]
-        survivors = (values for values in draws if self._error(constants, values) >= least)
+        survivors = (values for values in draws if self._shows(constants, values, least))
         inputs = real if with_inputs else next(survivors, None)
         if inputs is None or self._error(constants, inputs) < _LEAST:
             return Minimal(words=say("minimal.inputs" if inputs is None else "minimal.unseen")), None
@@ -131,12 +140,12 @@ class _Cut:
     ) -> Sequence[Constant]:
         """Return the constants, drawn ones in the place of all that the fault does not need."""
         drawn = [drawn_constant(each, random) if each.can_be_drawn else each for each in constants]
-        if self._error(drawn, inputs) >= least:
+        if self._shows(drawn, inputs, least):
             return drawn
         kept = list(constants)
         for at, constant in enumerate(drawn):
             tried = [*kept[:at], constant, *kept[at + 1 :]]
-            if self._error(tried, inputs) >= least:
+            if self._shows(tried, inputs, least):
                 kept = tried
         return kept
 
@@ -157,6 +166,13 @@ class _Cut:
         read = dict(read_inner(graph, [name for name in names if name not in graph.inputs], [feed]))
         return {x: feed[name] if name in graph.inputs else read[name][0] for name, x in names.items()}
 
+    def _shows(self, constants: Sequence[Constant], inputs: Mapping[str, Array], least: float) -> bool:
+        """Return whether drawn values have so large an error; not if they are none that the nodes take."""
+        try:
+            return self._error(constants, inputs) >= least
+        except BackendError:
+            return False
+
     def _error(self, constants: Sequence[Constant], inputs: Mapping[str, Array]) -> float:
         actual, expected = (
             run_model(self._model(side, constants, inputs), ["y"], inputs, self._graphs[side].path) for side in range(2)
@@ -170,7 +186,7 @@ class _Cut:
 
         graph, end = self._graphs[side], self._ends[side]
         names = dict(self._names[side])
-        nodes = [_without_remarks(node) for node in self._nodes[side]]
+        nodes = [without_remarks(node) for node in self._nodes[side]]
         nodes = nodes or [helper.make_node("Identity", [end], ["y"], name="Identity")]
         tensors = self._constants_in(side, constants, names)
         for at, name in enumerate(() if side else self._reshaped):
@@ -228,15 +244,6 @@ def _nodes_between(graph: TensorGraph, start: Mapping[str, str], end: str) -> li
         found.add(node.name)
         waiting += graph.data_inputs(node)
     return [node for node in graph.nodes if node.name in found]
-
-
-def _without_remarks(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a copy without what exporters note in it, such as lines of a user's code."""
-    copy = type(node)()
-    copy.CopyFrom(node)
-    copy.ClearField("doc_string")
-    copy.ClearField("metadata_props")
-    return copy
 
 
 def _kept(at: int, constant: Constant) -> KeptConstant:

@@ -100,7 +100,7 @@ def _check_named(wanted: _Wanted | None, samples: SampleSource) -> None:
     specs = () if wanted is None else tuple(wanted.specs.values())
     if wanted is not None and not specs and not wanted.takes_any:
         check_inputs_named(samples, (*wanted.needed, *wanted.optional))
-    check_table(samples, specs)
+    check_table(samples, specs, signature=None if wanted is None else wanted.signature)
 
 
 def reading_only(read: Callable[[], Iterator[Batch]], kept: Sequence[str] | None) -> Callable[[], Iterator[Batch]]:
@@ -220,7 +220,7 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
     check_points(samples, unused, choices, None if spec is None or spec.shape is None else spec.shape[1])
     if not choices:
         return InputChoice(samples=samples)
-    if labelled := without_label(samples, wanted.signature, [column.name for column in columns], choices[0]):
+    if labelled := without_label(samples, wanted.signature, columns, choices[0]):
         # Last, because a name such as `churned` alone does not show that the model takes no such number.
         choices.append(labelled)
     fitting = _fitting(loaded, wanted, samples, missing[0], rest, choices)
@@ -263,7 +263,7 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
     listed = ", ".join(longest[:_SHOWN]) + (f" and {len(longest) - _SHOWN} more" if len(longest) > _SHOWN else "")
     counts = " or ".join(str(len(columns)) for columns in candidates)
     msg = f"the columns of {samples.text} do not fit the input {name!r}: {reason} (got {counts} columns: {listed})"
-    raise UsageError(msg, hint=hint_of_columns(samples, name, candidates, width))
+    raise UsageError(msg, hint=hint_of_columns(samples, name, candidates, width, wanted.signature))
 
 
 def _answered(  # noqa: PLR0913, PLR0917 - as _fitting

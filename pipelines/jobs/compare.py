@@ -454,7 +454,9 @@ def _check_columns(job: ComparisonJob, ref: ModelRef, runner: Runner, other: Mod
     if is_table(job.samples):
         from paritygate.validate.samples.table_check import check_table
 
-        check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(other.takes))
+        signature = runner.signature
+        specs = () if ref.takes else signature.inputs
+        check_table(job.samples, specs, can_be_renamed=bool(other.takes), signature=signature)
 
 
 def _open_model(job: ComparisonJob, ref: ModelRef, read: Callable[[], Iterator[Batch]]) -> Runner:

@@ -68,7 +68,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if args["samples"] is not None:
         samples = from_data(SampleSource, args["samples"])
         known_signature = signature or loaded.signature_said()
-        check_table(samples, () if known_signature is None else known_signature.inputs)
+        check_table(samples, () if known_signature is None else known_signature.inputs, signature=known_signature)
         first = first_rows(samples)
     ties: dict[str, str] = args["ties"]
     if args["spec"] is not None:

@@ -29,7 +29,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     report("loading the source", 0, 0)
     read = open_samples(from_data(SampleSource, args["samples"]))
     runner = open_model(with_rows_apart(from_data(ModelRef, args["source"]), read), args["device"])
-    check_table(from_data(SampleSource, args["samples"]), runner.signature.inputs)
+    check_table(from_data(SampleSource, args["samples"]), runner.signature.inputs, signature=runner.signature)
     model = {"name": args["name"], **runner.loaded.describe(args["files"])}
     folder = Path(args["folder"])
     probes = from_data(ProbeRequest, args["probes"])

@@ -12,7 +12,14 @@ from typing import Literal
 from paritygate.artifact import Artifact
 from paritygate.codec import finite_or_none, from_data, to_data
 from paritygate.errors import InputFileError, UnrepairedError, UsageError
-from paritygate.files import make_marked_folder, read_json, remove_marked_folder, storage_errors, write_json_atomically
+from paritygate.files import (
+    check_marked_folder,
+    make_marked_folder,
+    read_json,
+    remove_marked_folder,
+    storage_errors,
+    write_json_atomically,
+)
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.job import compare
@@ -71,12 +78,16 @@ def repair_variant(
     Raises:
         UsageError: The variant did not fail, or the run has a mixed variant of its own.
         InputFileError: The run has no such variant, or no evidence.
+        StorageError: The folder for the result holds files that are not ours, or cannot be written.
         UnrepairedError: It fails in FP32 too, it is of a precision that is not repaired, or no operators to keep in
             FP32 suffice.
         ConversionError: It cannot be converted.
     """
     variant, entries = Variant.parse(name), _entries(run)
     _check_failed(run, variant, entries)
+    place = run.folder / FOLDER / name
+    if place.exists():
+        check_marked_folder(place)
     lower = _LOWER[variant.precision]
     judging = _Judging(
         run=replace(run, resolved=_with_mixed(run.resolved, name, lower, max_runs)),
@@ -90,12 +101,13 @@ def repair_variant(
     made = maker.make(MIXED)
     if isinstance(made, FailedVariant):
         raise UnrepairedError(made.message, hint=made.hint, command=made.command)
-    place = run.folder / FOLDER / name
     try:
         held_out, emulated = judging.held_out(made), judging.emulated(made)
+        # A folder without our mark is not ours to delete.
+        remove_marked_folder(place)
+        make_marked_folder(place)
         with storage_errors(place):
-            shutil.rmtree(place, ignore_errors=True)
-            shutil.copytree(made.folder, place)
+            shutil.copytree(made.folder, place, dirs_exist_ok=True)
     finally:
         # The run itself has no such variant.
         remove_marked_folder(made.folder)
@@ -170,7 +182,11 @@ class _Judging:
             verdict = self._result("base", comparison_of(self.run, base, self.recording, _CPU)).verdict
         if verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}:
             return
-        msg = f"{FP32_EXPORT}, from which it is made, does not pass either ({verdict}), so precision is not the cause"
+        msg = f"{FP32_EXPORT}, from which it is made, "
+        if verdict == Verdict.FAIL:
+            msg += "does not pass either, so precision is not the cause"
+        else:
+            msg += f"could not be measured ({verdict}), so nothing shows that precision is the cause"
         command = _diagnose(self.run, FP32_EXPORT)
         raise UnrepairedError(msg, hint="find the operator that differs", command=command)
 

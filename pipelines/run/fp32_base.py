@@ -13,9 +13,13 @@ CHECK = "fp32_base"
 
 def with_fp32_base(result: ComparisonResult, base: str, verdict: str) -> ComparisonResult:
     """Return the result of a variant with a check that its FP32 base, whose verdict is given, does not fail."""
-    is_sound = verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}
-    words = say("fp32_base" if is_sound else "fp32_base.failed", base=base, verdict=verdict)
-    check = Check(name=CHECK, status=Status.PASS if is_sound else Status.FAIL, words=words)
-    checks = [*result.checks, check]
+    if verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}:
+        status, words = Status.PASS, say("fp32_base", base=base)
+    elif verdict == Verdict.FAIL:
+        status, words = Status.FAIL, say("fp32_base.failed", base=base, verdict=verdict)
+    else:
+        # Nothing was seen of the base, so nothing is known of the cause.
+        status, words = Status.ERROR, say("fp32_base.unmeasured", base=base)
+    checks = [*result.checks, Check(name=CHECK, status=status, words=words)]
     judged = verdict_of(checks)
     return replace(result, checks=checks, verdict=str(judged), exit_code=int(exit_code_of(judged)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paritygate.models.onnx.graph import graphs_in, names_in
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.divergence.weights import constants_of, difference
 from paritygate.validate.tensors.tensor_graph import TensorGraph
@@ -14,6 +16,8 @@ from paritygate.validate.words.sentence import Words, say
 if TYPE_CHECKING:
     import onnx
 
+# A graph is shown by so many of its operators.
+_MOST_SHOWN = 8
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Equal"})
 
 
@@ -86,7 +90,7 @@ def _order(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sides) -> Sequenc
 
 
 def _attributes(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:
-    """Return the attributes of the node, defaults of its operator included, without graphs and tensors."""
+    """Return the attributes of the node, defaults of its operator included."""
     import onnx
 
     version = next((item.version for item in graph.model.opset_import if item.domain == node.domain), 0)
@@ -99,14 +103,49 @@ def _attributes(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:
         if attribute.default_value.name:
             values[name] = onnx.helper.get_attribute_value(attribute.default_value)
     for item in node.attribute:
-        if item.type not in {item.GRAPH, item.GRAPHS, item.TENSOR, item.TENSORS}:
-            values[item.name] = onnx.helper.get_attribute_value(item)
+        is_shown = item.type in {item.INT, item.INTS, item.FLOAT, item.FLOATS, item.STRING, item.STRINGS}
+        values[item.name] = onnx.helper.get_attribute_value(item) if is_shown else _stored(item, graph)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A graph or a tensor in an attribute: what it is, and the digest of its bytes."""
+
+    what: str
+    digest: str
+
+
+def _stored(item: onnx.AttributeProto, graph: TensorGraph) -> _Stored:
+    """Return a graph or a tensor of an attribute, the weights of the model that a graph reads included."""
+    from onnx import numpy_helper
+
+    if item.type == item.TENSOR and item.t.data_location != item.t.EXTERNAL and item.t.data_type != item.t.STRING:
+        # Equal values may be stored in several fields.
+        array = numpy_helper.to_array(item.t)
+        what = f"{array.dtype.name}{list(array.shape)}"
+        return _Stored(what, hashlib.sha256(what.encode() + array.tobytes()).hexdigest())
+    copied = type(item)()
+    copied.CopyFrom(item)
+    inner = [
+        each for outer in [*([copied.g] if copied.HasField("g") else []), *copied.graphs] for each in graphs_in(outer)
+    ]
+    operators = [node.op_type for each in inner for node in each.node]
+    for remarked in (*inner, *(node for each in inner for node in each.node)):
+        # The lines of code in them compute nothing.
+        remarked.ClearField("doc_string")
+        remarked.ClearField("metadata_props")
+    digest = hashlib.sha256(copied.SerializeToString(deterministic=True))
+    for name in sorted({name for each in inner for name in names_in(each)} & graph.weights.keys()):
+        digest.update(graph.weights[name].load().tobytes())
+    return _Stored(f"a graph of {', '.join(operators[:_MOST_SHOWN])}" if inner else "stored data", digest.hexdigest())
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - the value of an attribute
     if value is None:
         return "not set"
+    if isinstance(value, _Stored):
+        return f"{value.what} ({value.digest[:8]})"
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, float):

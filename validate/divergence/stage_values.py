@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +24,14 @@ def like(value: Any, template: Any) -> Any:  # noqa: ANN401 - what a stage of th
     Without a template, or with one of another structure, the value keeps its types.
     """
     if isinstance(value, Mapping):
-        return {name: like(item, _item(template, name)) for name, item in value.items()}
+        return _with_items(value, {name: like(item, _item(template, name)) for name, item in value.items()})
     if isinstance(value, (list, tuple)):
         items = [like(item, _item(template, at)) for at, item in enumerate(value)]
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return (tuple if isinstance(template if _is_sequence(template) else value, tuple) else list)(items)
     if not _is_array(value):
-        return value
+        return _copied(value)
     if _is_tensor(template) or (_is_tensor(value) and template is None):
         import torch
 
@@ -39,6 +41,49 @@ def like(value: Any, template: Any) -> Any:  # noqa: ANN401 - what a stage of th
     # A precision that the candidate has chosen is kept: the stage before would have rounded to it.
     is_other = isinstance(template, np.ndarray) and array.dtype.kind == template.dtype.kind == "f"
     return array.astype(template.dtype) if is_other else array
+
+
+def _with_items(value: Mapping[Any, Any], items: dict[Any, Any]) -> Mapping[Any, Any]:
+    """Return a copy of a mapping with other items, of its class if that allows it: a stage may read its attributes."""
+    if type(value) is dict:
+        return items
+    same: Any = _copied(value)
+    try:
+        for name, item in items.items():
+            same[name] = item
+    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
+        return items
+    return same
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - as `like`
+    for copied in (copy.deepcopy, copy.copy):
+        with contextlib.suppress(Exception):
+            return copied(value)
+    return value
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is arrays, numbers, texts, and lists and dicts of them: only these are really compared."""
+    if isinstance(value, Mapping):
+        return all(map(is_plain, value.values()))
+    if _is_sequence(value):
+        return all(map(is_plain, value))
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return all(isinstance(item, (str, bytes, int, float)) for item in value.flat)
+    return value is None or isinstance(value, (str, bytes, int, float, complex, np.generic)) or _is_array(value)
+
+
+def has_iterator(value: object) -> bool:
+    """Return whether a value has a part that can be read only once, such as a generator."""
+    if isinstance(value, Mapping):
+        return any(map(has_iterator, value.values()))
+    return any(map(has_iterator, value)) if _is_sequence(value) else isinstance(value, Iterator)
+
+
+def has_values(value: object) -> bool:
+    """Return whether there is anything to compare."""
+    return any(array.size for _, array in _leaves(value))
 
 
 def difference(actual: Any, expected: Any) -> tuple[float, Words]:  # noqa: ANN401 - as `like`
@@ -60,7 +105,7 @@ def _item(template: Any, key: Any) -> Any:  # noqa: ANN401 - as `like`
     return template[key] if _is_sequence(template) and isinstance(key, int) and key < len(template) else None
 
 
-def _is_sequence(value: object) -> bool:
+def _is_sequence(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
     return isinstance(value, (list, tuple))
 
 

@@ -22,7 +22,7 @@ from paritygate.validate.divergence.result import (
     Divergence,
     Located,
 )
-from paritygate.validate.divergence.stage_values import difference, like
+from paritygate.validate.divergence.stage_values import difference, has_iterator, has_values, is_plain, like
 from paritygate.validate.runners.runner import reason_of
 from paritygate.validate.tensors.inner_values import Feed
 from paritygate.validate.words.sentence import Words, say
@@ -56,10 +56,10 @@ def locate_stage(reference: Sequence[Stage], candidate: Sequence[Stage], feeds: 
     """Return the stages of the candidate that return other values for what the reference has there.
 
     Only stages count that change what the last one returns. They are proven if the candidate is right once the
-    reference's stages are in their place.
+    reference's stages are in their place, and all stages return values that can be compared.
 
     Raises:
-        UsageError: The stages of one side have a name twice.
+        UsageError: The stages of one side have a name twice, or one returns an iterator.
         BackendError: A stage of the reference fails.
     """
     names, wanted = ([stage.name for stage in stages] for stages in (candidate, reference))
@@ -71,10 +71,14 @@ def locate_stage(reference: Sequence[Stage], candidate: Sequence[Stage], feeds: 
     batches = [_Batch(reference, candidate, feed) for feed in feeds]
     error = max(batch.error for batch in batches)
     if error <= _AGREE:
+        if not any(batch.has_result for batch in batches):
+            return Divergence(outcome=CANNOT_TELL, words=say("stage.nothing", name=names[-1]), tensors=len(names))
         return Divergence(outcome=EQUAL, error=error, tensors=len(names))
     found = [_found(at, batches) for at in range(len(names))]
     parted = [at for at, (words, effect) in enumerate(found) if words and effect > _AGREE]
-    is_right = bool(parted) and all(batch.error_with(frozenset(parted)) <= _AGREE for batch in batches)
+    is_right = bool(parted) and all(
+        batch.is_plain and batch.error_with(frozenset(parted)) <= _AGREE for batch in batches
+    )
     parted.sort(key=lambda at: -found[at][1])
     return Divergence(
         outcome=LOCATED if parted else CANNOT_TELL,
@@ -115,12 +119,16 @@ class _Batch:
         self._reference, self._candidate = reference, candidate
         self._wanted: list[Any] = [feed]
         for stage in reference:
-            self._wanted.append(_run_reference(stage, self._wanted[-1]))
+            self._wanted.append(_read_often(stage, _run_reference(stage, self._wanted[-1])))
         # Its types say what the candidate's stages take; without a value after a stage that fails.
         self._own: list[Any] = [feed]
         with contextlib.suppress(Exception):
             for stage in candidate:
                 self._own.append(stage.call(like(self._own[-1], None)))
+        for stage, value in zip(candidate, self._own[1:], strict=False):
+            _read_often(stage, value)
+        self.is_plain = all(map(is_plain, [*self._wanted, *self._own]))
+        self.has_result = has_values(self._wanted[-1])
         missing = len(self._wanted) - len(self._own)
         self.error = float("inf") if missing else self._error(self._own[-1])
         self._own += [None] * missing
@@ -132,6 +140,7 @@ class _Batch:
             value = stage.call(like(self._wanted[at], self._own[at]))
         except Exception as err:  # noqa: BLE001 - code of the user's may raise anything
             return say("stage.fails", name=stage.name, reason=reason_of(err)), float("inf")
+        self.is_plain = self.is_plain and is_plain(value)
         error, words = difference(value, wanted)
         if error <= _AGREE:
             return (), 0.0
@@ -156,6 +165,14 @@ class _Batch:
 
     def _error(self, value: object) -> float:
         return difference(value, self._wanted[-1])[0]
+
+
+def _read_often(stage: Stage, value: object) -> object:
+    """Return the value, which is compared and given to several stages."""
+    if has_iterator(value):
+        msg = f"stage {stage.name} returns an iterator (got {type(value).__name__}; expected a list or an array)"
+        raise UsageError(msg, hint="return a list or an array, which can be read more than once")
+    return value
 
 
 def _run_reference(stage: Stage, value: object) -> object:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError, UsageError
-from paritygate.signature import TensorSpec
+from paritygate.signature import Signature, TensorSpec
 from paritygate.text import counted, hint_of_meant
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
@@ -21,11 +21,17 @@ _ROW_OF_NUMBERS = 2
 _SHOWN = 8
 
 
-def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_renamed: bool = False) -> None:
+def check_table(
+    source: SampleSource,
+    specs: Sequence[TensorSpec],
+    *,
+    can_be_renamed: bool = False,
+    signature: Signature | None = None,
+) -> None:
     """Check that a table has the columns that are named, and that they can be the inputs of a model.
 
-    `specs` are the model's inputs by the names of the samples; empty where unknown. With `can_be_renamed`, an input may
-    be none of the model's. Samples that are no table pass.
+    `specs` are the model's inputs by the names of the samples; empty where unknown. `signature` is for hints. With
+    `can_be_renamed`, an input may be none of the model's. Samples that are no table pass.
 
     Raises:
         UsageError: Columns are named for an unknown input, or an input needs columns that are not named.
@@ -46,9 +52,9 @@ def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_ren
         if len(parts) > 1 or (spec is not None and spec.dtype != "string"):
             _check_numbers(path, source, name, [columns[part] for part in parts])
         if spec is not None and source.columns:
-            _check_width(source, spec, parts, columns)
+            _check_width(source, spec, parts, columns, signature)
     if not source.columns:
-        _check_side_by_side(source, by_name, columns)
+        _check_side_by_side(source, by_name, columns, signature)
 
 
 def check_inputs_named(source: SampleSource, names: Sequence[str]) -> None:
@@ -72,7 +78,13 @@ def _check_numbers(path: Path, source: SampleSource, name: str, parts: Sequence[
             raise InputFileError(msg, hint=f"leave {part.name!r} out of {source.columns_option}")
 
 
-def _check_width(source: SampleSource, spec: TensorSpec, parts: Sequence[str], columns: Mapping[str, Column]) -> None:
+def _check_width(
+    source: SampleSource,
+    spec: TensorSpec,
+    parts: Sequence[str],
+    columns: Mapping[str, Column],
+    signature: Signature | None,
+) -> None:
     """Check that as many columns are named as an input is wide; the hint names them all."""
     width = spec.shape[1] if spec.shape is not None and len(spec.shape) == _ROW_OF_NUMBERS else None
     is_list = len(parts) == 1 and columns[parts[0]].kind is not ColumnKind.NUMBER
@@ -81,10 +93,15 @@ def _check_width(source: SampleSource, spec: TensorSpec, parts: Sequence[str], c
     msg = f"{source.columns_option} names {counted(len(parts), 'column')} for {spec.name!r}, which the model takes as "
     msg += f"{spec} (expected: {counted(width, 'column')})"
     choices = [choice for choice in choices_of_numbers(columns.values()) if len(choice) == width]
-    raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices or [parts], width))
+    raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices or [parts], width, signature))
 
 
-def _check_side_by_side(source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column]) -> None:
+def _check_side_by_side(
+    source: SampleSource,
+    by_name: Mapping[str, TensorSpec],
+    columns: Mapping[str, Column],
+    signature: Signature | None,
+) -> None:
     """Raise if the one missing input can consist of unused columns; the hint names them."""
     missing = [spec for name, spec in by_name.items() if name not in columns]
     unused = [column for name, column in columns.items() if name not in by_name]
@@ -98,7 +115,7 @@ def _check_side_by_side(source: SampleSource, by_name: Mapping[str, TensorSpec],
         more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
         seen = ", ".join(list(columns)[:_SHOWN]) + more
         msg = f"samples {source.text} have no column {spec.name!r}, which the model takes as {spec} (seen: {seen})"
-        raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices, width))
+        raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices, width, signature))
 
 
 def is_row_of_numbers(spec: TensorSpec) -> bool:
@@ -116,13 +133,19 @@ def check_points(
         raise no_number(path, survey_csv(path), with_comma.name)
 
 
-def hint_of_columns(source: SampleSource, name: str, choices: Sequence[Sequence[str]], width: int | str | None) -> str:
+def hint_of_columns(
+    source: SampleSource,
+    name: str,
+    choices: Sequence[Sequence[str]],
+    width: int | str | None,
+    signature: Signature | None,
+) -> str:
     """Return how to name the columns of an input: the likeliest of `choices` with its width, if there is one.
 
     One column too many may be that of the labels.
     """
-    table = [column.name for column in columns_of_table(source)]
-    unlabelled = without_label(source, None, table, choices[0]) if len(choices[0]) - 1 == width else []
+    is_more = len(choices[0]) - 1 == width
+    unlabelled = without_label(source, signature, columns_of_table(source), choices[0]) if is_more else []
     # Any other part of the columns is no example: it may hold what the model predicts, and would pass.
     fitting = (choice for choice in (*choices, unlabelled) if len(choice) == width)
     shown = ",".join(next(fitting, ["COLUMN", "COLUMN"]))

@@ -50,6 +50,11 @@ def is_answer(name: str) -> bool:
     return _ANSWERS.fullmatch(name) is not None
 
 
+def is_id(name: str) -> bool:
+    """Return whether a column has the name of something that numbers or names the rows."""
+    return _IDS.fullmatch(name) is not None
+
+
 def choices_of_numbers(columns: Iterable[Column]) -> list[list[str]]:
     """Return the choices of columns that can be the numbers of one input, the likeliest first.
 
@@ -57,7 +62,7 @@ def choices_of_numbers(columns: Iterable[Column]) -> list[list[str]]:
     """
     numbers = [column.name for column in columns if column.kind is ColumnKind.NUMBER]
     without = [name for name in numbers if not is_answer(name)]
-    likely = [name for name in without if not _IDS.fullmatch(name)]
+    likely = [name for name in without if not is_id(name)]
     return [list(items) for items in dict.fromkeys((tuple(likely), tuple(without), tuple(numbers))) if items]
 
 

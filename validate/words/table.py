@@ -73,6 +73,8 @@ _CONTRACT = {
     "fp32_base": "{base}, from which it is made, does not fail",
     "fp32_base.failed": "{base}, from which it is made, does not pass ({verdict}), so precision is not the cause. "
     "Run `diagnose` to find the operator",
+    "fp32_base.unmeasured": "{base}, from which it is made, could not be measured, so a fault of the conversion may "
+    "be hidden. With {base} among the targets, its own checks show the cause",
     "provider": "{side}: {cause}",
     "distinct": "reference and candidate are different files",
     "distinct.recorded": "both recordings have the same bytes ({digest}), so one may be a copy of the other",
@@ -350,11 +352,13 @@ _DIVERGENCE = {
     "minimal.unknown": "not all nodes between the equal tensors and the first different one are known",
     "minimal.large": "the place has {count} nodes, and a minimal model has at most {most}",
     "minimal.inputs": "the fault does not show on drawn inputs; add --with-inputs to store the real ones",
+    "minimal.holds": "the attributes of {operator} hold weights, tables or nodes, which cannot be drawn",
     "minimal.unseen": "the fault does not show in these nodes alone",
     "divergence.rounded_weights": "{count} of {total} weights differ; {most} of them: each {difference}",
     "divergence.changed_weights": "{count} of {total} weights differ a little",
     "stage.other_stages": "the stages are {names}, and those of the reference {expected_names}",
     "stage.none": "no stage alone returns other values for the reference's input",
+    "stage.nothing": "stage {name} returns no values, so nothing was compared",
     "stage.fails": "stage {name} fails on the reference's value: {reason}",
     "stage.differs": "stage {name} differs on the reference's value: {difference}",
     "stage.other_parts": "it returns {actual} arrays, not {expected}",

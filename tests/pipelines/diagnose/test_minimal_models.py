@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.diagnose.drawing import input_draws
+from paritygate.pipelines.diagnose.node_data import holds_data
 
 _Array = NDArray[Any]
 _Weights = dict[str, _Array]
@@ -113,6 +115,97 @@ def test_real_inputs_are_stored_only_if_wanted(rows: _Array) -> None:
     assert (drawn["has_real_inputs"], is_drawn_real) == (False, False)
     assert wanted["has_real_inputs"]
     assert np.allclose(np.load("small/inputs.npz")["x0"], real, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "real",
+    [
+        np.full((12, 1), 0.880101, np.float32),
+        np.array([[0.880101]] * 11 + [[0.880102]], np.float32),
+        np.array([[5.5, 1000.25]] * 12, np.float32),
+        np.full((12, 1), 880101, np.int64),
+        np.full((12, 1), -7, np.int8),
+        np.full((1, 1), 255, np.uint8),
+    ],
+)
+def test_no_real_value_is_drawn(real: _Array) -> None:
+    for (drawn,) in input_draws([real], np.random.default_rng(1)):
+        assert drawn.dtype == real.dtype
+        assert not np.isin(drawn, real).any()
+
+
+@pytest.mark.parametrize(("operators", "is_shown"), [(("Equal", "Less"), True), (("Equal", "Greater"), False)])
+def test_a_constant_input_is_never_stored_as_a_drawn_one(
+    rows: _Array,
+    operators: tuple[str, str],
+    is_shown: bool,  # noqa: FBT001
+) -> None:
+    secret = np.full((12, 1), 880101, np.int64)
+    np.savez("rows.npz", x=rows, k=secret)
+    for path, operator in zip(("reference.onnx", "candidate.onnx"), operators, strict=True):
+        inputs = [helper.make_tensor_value_info("x", 1, ["n", 8]), helper.make_tensor_value_info("k", 7, ["n", 1])]
+        nodes = [
+            helper.make_node(operator, ["k", "secret"], ["e"]),
+            helper.make_node("Cast", ["e"], ["c"], to=1),
+            helper.make_node("Add", ["x", "c"], ["y"]),
+        ]
+        initial = [numpy_helper.from_array(secret[:1], "secret")]
+        graph = helper.make_graph(nodes, "m", inputs, [helper.make_tensor_value_info("y", 1, ["n", 8])], initial)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    words = _exported()["minimal"]["words"]
+
+    assert [each["key"] for each in words] == ([] if is_shown else ["minimal.inputs"])
+    if is_shown:
+        assert not np.isin(np.load("small/inputs.npz")["x0"], secret).any()
+
+
+def _save_if(path: str, gate: str) -> None:
+    """Write a model whose branches hold a weight, and a remark of the exporter."""
+    kept = numpy_helper.from_array(_weights()["w"], "w")
+    inputs, outputs, part = ([helper.make_tensor_value_info(each, 1, ["n", 8])] for each in "xyp")
+    inner = [
+        helper.make_node("MatMul", ["a", "w"], ["m"], doc_string="a secret line of code"),
+        helper.make_node(gate, ["m"], ["p"]),
+    ]
+    branch = helper.make_graph(inner, "branch", [], part, [kept])
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"]),
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], name="if", then_branch=branch, else_branch=branch),
+    ]
+    zero = [numpy_helper.from_array(np.float32(0), "zero")]
+    graph = helper.make_graph(nodes, "model", inputs, outputs, zero)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+@pytest.mark.usefixtures("rows")
+def test_nodes_whose_branches_hold_weights_are_not_exported() -> None:
+    for path, gate in (("reference.onnx", "Relu"), ("candidate.onnx", "Neg")):
+        _save_if(path, gate)
+
+    found = _exported()
+
+    assert found["located"][0]["op_types"] == ["If"]
+    assert found["minimal"]["words"][0]["key"] == "minimal.holds"
+    assert not Path("small/candidate.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("node", "is_held"),
+    [
+        (helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 6), False),
+        (helper.make_node("ConstantOfShape", ["x"], ["y"], value=numpy_helper.from_array(np.zeros(1))), False),
+        (helper.make_node("Other", ["x"], ["y"], domain="own", table=numpy_helper.from_array(np.zeros(9))), True),
+        (helper.make_node("Other", ["x"], ["y"], domain="own", blob=b"0" * 99), True),
+        (helper.make_node("TfIdfVectorizer", ["x"], ["y"], pool_strings=["word"] * 9), True),
+        (helper.make_node("LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", coefficients=[0.5, 0.25]), True),
+        (helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_strings=["a", "b"]), True),
+    ],
+)
+def test_attributes_that_hold_weights_or_tables_are_known(node: onnx.NodeProto, is_held: bool) -> None:  # noqa: FBT001
+    assert holds_data(node) == is_held
 
 
 @pytest.mark.usefixtures("rows")

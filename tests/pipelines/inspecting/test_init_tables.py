@@ -342,6 +342,41 @@ def test_a_label_without_a_usual_name_is_left_out_or_doubted(desk: Desk, feature
     assert ("churned" in (desk.folder / "new.yaml").read_text().partition("columns:")[0]) == bool(about)
 
 
+@pytest.mark.parametrize(
+    ("width", "first", "last"),
+    [
+        (1, "sex", "probability"),  # one number a row is no class
+        (1, "age", "sex"),
+        (2, "sex", "probability"),  # the other end may be what the model predicts
+        (2, "sex", "outcome"),
+        (2, "sex", "answer"),
+        (3, "sex", "age"),  # fewer numbers than classes
+    ],
+)
+def test_a_feature_is_never_left_out_as_if_it_were_the_label(desk: Desk, width: int, first: str, last: str) -> None:
+    desk.onnx(width=width)
+    desk.onnx("other.onnx", output="output_0", width=width)
+    random = np.random.default_rng(0)
+    columns: dict[str, list[object]] = {name: random.standard_normal(120).tolist() for name in ("fare", "sibsp", "age")}
+    columns["sex"] = random.integers(0, 2, 120).tolist()
+    columns["probability"] = random.random(120).tolist()
+    columns["outcome"] = random.integers(0, 2, 120).tolist()
+    columns["answer"] = ["no" if value else "yes" for value in columns["sex"]]
+    more = [f"more{at}" for at in range(2 if last in {"outcome", "answer"} else 1)]
+    between = ["fare", "sibsp", *more]
+    columns |= {name: random.standard_normal(120).tolist() for name in more}
+    _csv(desk.folder / "rows.csv", {name: columns[name] for name in (first, *between, last)})
+
+    called = desk.json("init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml")
+    compared = desk.json("compare", "model.onnx", "other.onnx", "--samples", "rows.csv", *_QUICK[:2])
+
+    assert (called.code, compared.code) == (2, 2), called
+    assert first in called.err
+    assert called.err.rstrip().endswith("--columns x=COLUMN,COLUMN")
+    assert compared.data["error"]["hint"].endswith("--columns x=COLUMN,COLUMN")
+    assert not (desk.folder / "new.yaml").exists()
+
+
 def test_a_recorded_reference_and_a_table_get_columns_to_paste(desk: Desk) -> None:
     desk.onnx()
     columns = _columns()

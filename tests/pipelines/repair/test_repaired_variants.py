@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,20 @@ def test_repair_mends_a_variant_of_a_finished_run(finished: Desk) -> None:
     assert record["outcome"] == "repaired"
     assert Path(called.data["file"]).is_file()
     assert not (desk.run_folder / "onnx-mixed").exists()
+
+
+def test_a_folder_of_the_user_stays_as_it_is(finished: Desk) -> None:
+    arguments = ("repair", "--run", str(finished.run_folder), "--variant", "onnx-fp16", "--quiet")
+    place = finished.run_folder / "repaired/onnx-fp16"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    (place / "notes.txt").write_text("mine", encoding="utf-8")
+
+    called = finished.call(*arguments)
+
+    assert called.code != 0, called
+    assert [path.name for path in place.iterdir()] == ["notes.txt"]
+    shutil.rmtree(place)
 
 
 def test_nothing_is_repaired_that_does_not_fail(finished: Desk) -> None:

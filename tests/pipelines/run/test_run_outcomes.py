@@ -16,11 +16,13 @@ from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.run import workspace
+from paritygate.pipelines.run.fp32_base import with_fp32_base
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.target_choice import needed_backends
 from paritygate.precision import Variant
+from paritygate.validate.measure.check import Check, Status
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -290,6 +292,16 @@ def _result(code: int) -> ComparisonResult:
     return ComparisonResult(
         verdict=verdict, exit_code=code, rows=1, precision="fp32", reference=side, candidate=side, samples="inputs.npz"
     )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "status"),
+    [("pass", 0, "pass"), ("inconclusive", 0, "pass"), ("fail", 1, "fail"), ("error", 5, "error")],
+)
+def test_a_base_that_was_not_measured_is_no_failed_one(verdict: str, code: int, status: str) -> None:
+    held = with_fp32_base(replace(_result(0), checks=[Check(name="rows", status=Status.PASS)]), "onnx-fp32", verdict)
+
+    assert (held.exit_code, held.checks[-1].status) == (code, status)
 
 
 def _run_of(**parts: object) -> RunFolder:

@@ -352,6 +352,53 @@ def test_another_label_is_a_difference(tmp_path: Path) -> None:
     assert [place.candidate_nodes for place in found.located] == [("label_of",)]
 
 
+def _branched(gate: str = "Relu", by: float = 1.0, remark: str = "", shown: float = 0.0) -> onnx.ModelProto:
+    """Return a model whose `If` has the node of a gate inside, and reads a weight of the model."""
+    inner = [
+        helper.make_node("MatMul", ["bent", "w"], ["product"], doc_string=remark),
+        helper.make_node(gate, ["product"], ["part"]),
+    ]
+    branch = helper.make_graph(inner, "branch", [], [helper.make_tensor_value_info("part", 1, ["n", _WIDTH])])
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["bent"], name="tanh"),
+        helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["is_positive"], name="greater"),
+        helper.make_node("If", ["is_positive"], ["branched"], name="if", then_branch=branch, else_branch=branch),
+        helper.make_node("Shape", ["branched"], ["shape"], name="shape"),
+        helper.make_node(
+            "ConstantOfShape", ["shape"], ["filled"], name="fill", value=numpy_helper.from_array(np.float32([shown]))
+        ),
+        helper.make_node("Add", ["branched", "filled"], ["y"], name="add"),
+    ]
+    weight = np.eye(_WIDTH, dtype=np.float32)[::-1] * np.float32(by)
+    weights = [numpy_helper.from_array(np.float32(0), "zero"), numpy_helper.from_array(weight.copy(), "w")]
+    inputs, outputs = ([helper.make_tensor_value_info(name, 1, ["n", _WIDTH])] for name in "xy")
+    graph = helper.make_graph(nodes, "branched", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "node", "names"),
+    [
+        ({"gate": "Neg"}, "if", ["else_branch", "then_branch"]),
+        ({"by": 2.0}, "if", ["else_branch", "then_branch"]),
+        ({"shown": 3.0, "remark": "a line"}, "fill", ["value"]),
+    ],
+)
+def test_graphs_and_tensors_in_attributes_are_compared(
+    tmp_path: Path, candidate: dict[str, Any], node: str, names: list[str]
+) -> None:
+    onnx.save(_branched(), tmp_path / "reference.onnx")
+    onnx.save(_branched(**candidate), tmp_path / "candidate.onnx")
+
+    (place,) = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).located
+
+    assert place.candidate_nodes == (node,)
+    attributes = [each for each in place.words if each.key == "divergence.attribute"]
+    assert [each.values["name"] for each in attributes] == names
+    assert "equal" not in place.what
+
+
 def _masked(scale: float) -> onnx.ModelProto:
     """Return a product plus a bias of a mask, which is all zeros where nothing is masked."""
     weights = [numpy_helper.from_array(np.random.default_rng(7).normal(size=(4, 4)).astype(np.float32) * scale, "w")]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.errors import BackendError
-from paritygate.validate.divergence.result import CONTRACT, EQUAL, LOCATED
+from paritygate.errors import BackendError, UsageError
+from paritygate.validate.divergence.result import CANNOT_TELL, CONTRACT, EQUAL, LOCATED
 from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
 
 _Array = NDArray[Any]
@@ -196,6 +196,70 @@ def test_a_stage_that_fails_is_named_and_the_references_own_is_an_error() -> Non
     assert [place.candidate_nodes for place in found.located] == [("model",)]
     with pytest.raises(BackendError):
         locate_stage(failing, _pictures(), _PICTURES)
+
+
+_THREE = [{"x": np.arange(1, 4, dtype=np.float32)}]
+
+
+def _two(first: _Call, second: _Call) -> list[Stage]:
+    return [Stage(name="a", call=first), Stage(name="b", call=second)]
+
+
+@pytest.mark.parametrize("of", [iter, lambda x: {"parts": [(each for each in x)]}])
+def test_a_stage_that_returns_an_iterator_is_refused(of: _Call) -> None:
+    once = _two(lambda x: of(x["x"]), str)
+    often = _two(lambda x: list(x["x"]), str)
+
+    for sides in ((once, once), (once, often), (often, once)):
+        with pytest.raises(UsageError, match="stage a"):
+            locate_stage(*sides, _THREE)
+
+
+class _Box:
+    """A value of a class that is not known, which its stage empties."""
+
+    def __init__(self, values: _Array) -> None:
+        self.values = list(values)
+
+    def emptied(self) -> _Array:
+        return np.array([self.values.pop() for _ in range(len(self.values))])
+
+
+@pytest.mark.parametrize("wrong", ["a", "b"])
+def test_values_of_unknown_classes_prove_nothing(wrong: str) -> None:
+    by = {name: 2 if name == wrong else 1 for name in "ab"}
+    candidate = _two(lambda x: _Box(x["x"] * by["a"]), lambda box: box.emptied() * by["b"])
+
+    found = locate_stage(_two(lambda x: _Box(x["x"]), lambda box: box.emptied()), candidate, _THREE)
+
+    assert [place.candidate_nodes for place in found.located] == [(wrong,)]
+    assert not found.located[0].proven
+
+
+@pytest.mark.parametrize("nothing", [None, [], {"scores": None}, np.zeros((0, 4))])
+def test_stages_without_values_are_not_called_equal(nothing: object) -> None:
+    stages = _two(lambda x: x["x"], lambda _: nothing)
+
+    assert locate_stage(stages, stages, _THREE).outcome == CANNOT_TELL
+
+
+class _Output(dict[str, Any]):
+    """A dict whose items are attributes too."""
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def test_a_dict_keeps_its_class() -> None:
+    right, wrong = (lambda x, by=by: _Output(logits=x["x"] * by) for by in (2, 3))
+
+    found = locate_stage(_two(right, lambda x: x.logits + 1), _two(wrong, lambda x: x.logits + 1), _THREE)
+
+    assert [place.candidate_nodes for place in found.located] == [("a",)]
+    assert found.located[0].proven
 
 
 def test_only_pairs_of_name_and_callable_are_stages() -> None:
