@@ -43,7 +43,7 @@ def like(value: Any, template: Any) -> Any:  # noqa: ANN401 - what a stage of th
     return array.astype(template.dtype) if is_other else array
 
 
-def _with_items(value: Mapping[Any, Any], items: dict[Any, Any]) -> Mapping[Any, Any]:
+def _with_items(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:  # noqa: ANN401 - as `like`
     """Return a copy of a mapping with other items, of its class if that allows it: a stage may read its attributes."""
     if type(value) is dict:
         return items
