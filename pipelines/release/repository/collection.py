@@ -10,6 +10,7 @@ from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, UPLOAD_SCHEMA, Record, RecordKind, utc_now
+from paritygate.pipelines.release.repository.rolled_back import remembered
 from paritygate.pipelines.release.repository.state import ModelState
 from paritygate.pipelines.release.repository.store import release_name, stored_versions
 from paritygate.pipelines.release.stores.opening import store_of
@@ -100,14 +101,13 @@ def _is_unrecorded(version: int, state: ModelState) -> bool:
 def _dispensable(state: ModelState, keep: int) -> list[int]:
     """Return the versions that neither an alias nor one of the last `keep` records names, ascending.
 
-    A version that an alias was rolled back from is kept until the alias is at a later one.
+    A version that an alias was rolled back from is kept until the alias is at one that was released after that.
     """
     # A collection names what it deletes, so counting it would make the next one delete more.
     last = [record for record in state.history if record.kind is not RecordKind.COLLECTED][-keep:]
     named = {version for record in last for version in (record.version, *record.aliases.values())}
     # Without its files, the content of a release that was rolled back would count as new.
-    rolled_back = {at for alias, left in state.left.items() for at in left if at > state.aliases[alias]}
-    needed = {*state.aliases.values(), *named, *rolled_back}
+    needed = {*state.aliases.values(), *named, *remembered(state)}
     return sorted(version for version in state.releases if version not in needed)
 
 

@@ -119,8 +119,9 @@ def promote(
     Raises:
         UsageError: A name cannot be a folder or file of the repository.
         RepositoryError: A variant must not be released, the log is corrupt, or the alias is not at `if_current`.
-        RolledBackError: The alias was rolled back from a release of the same content.
+        RolledBackError: The alias was rolled back from a release of the same preferred variant.
         ArtifactIntegrityError: Files differ from their record, before or after copying.
+        ArtifactIntegrityError: The alias was rolled back from a release whose manifest is corrupt.
         InputFileError: A file to release is missing or cannot be read.
         StorageError: The disk is full, or the repository cannot be written.
     """
@@ -187,7 +188,7 @@ def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
 
 def _check_not_rolled_back(repository: Root, candidate: ReleaseCandidate, state: ModelState, same: int | None) -> None:
     if candidate.alias is not None and (same is None or same != state.aliases.get(candidate.alias)):
-        check_not_rolled_back(repository, candidate.model, candidate.alias, _identity(candidate), state)
+        check_not_rolled_back(repository, candidate, candidate.alias, state)
 
 
 def _identity(candidate: ReleaseCandidate) -> str | None:

@@ -12,6 +12,7 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Repository
 from paritygate.files import MARKER
 from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
+    VariantCandidate,
     aliases,
     list_models,
     point_alias,
@@ -69,10 +70,10 @@ def test_a_rollback_with_nothing_before_is_refused(repository: Path) -> None:
 
 
 def test_what_was_released_after_a_rollback_goes_back_to_where_the_rollback_went(
-    repository: Path, make_candidate: Make
+    repository: Path, make_candidate: Make, make_variant: Callable[..., VariantCandidate]
 ) -> None:
     roll_back(repository, _MODEL, to=1)
-    promote(repository, make_candidate())
+    promote(repository, make_candidate(variants=(make_variant("onnx-fp16"),)))
 
     assert roll_back(repository, _MODEL).version == 1
 

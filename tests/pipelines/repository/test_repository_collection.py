@@ -13,6 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.files import MARKER
 from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
+    VariantCandidate,
     collection,
     list_models,
     point_alias,
@@ -23,6 +24,8 @@ from paritygate.pipelines.release.repository import (
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.rolled_back import RolledBackError
+from paritygate.roots import Root
 
 Make = Callable[..., ReleaseCandidate]
 _MODEL = "klue-sts"
@@ -61,14 +64,32 @@ def test_what_neither_an_alias_nor_the_last_records_name_is_deleted(repository: 
 
 
 def test_what_an_alias_was_rolled_back_from_is_kept_until_a_later_version_replaces_it(
-    repository: Path, make_candidate: Make
+    repository: Path, make_candidate: Make, make_variant: Callable[..., VariantCandidate]
 ) -> None:
     roll_back(repository, _MODEL)
     point_alias(repository, _MODEL, "canary", 1)
     assert collect(repository, _MODEL, keep=1, note=_NOTE).kept == (1, 4, 5)
 
-    promote(repository, make_candidate())
+    promote(repository, make_candidate(variants=(make_variant("onnx-fp16"),)))
     assert collect(repository, _MODEL, keep=1, note=_NOTE).kept == (1, 6)
+
+
+def test_what_an_alias_was_rolled_back_from_is_kept_also_where_the_rollback_went_to_a_later_version(
+    root: Root, make_candidate: Make, make_variant: Callable[..., VariantCandidate]
+) -> None:
+    rules = f"sha256:{'1' * 64}"
+    bad, good = (make_candidate(variants=(make_variant(name, rules=rules),)) for name in ("onnx-fp16", "onnx-fp32"))
+    assert [promote(root, candidate).version for candidate in (bad, good, bad)] == [1, 2, 1]
+    roll_back(root, _MODEL)
+    # Many records later, without a new release, it is still remembered.
+    for version in (1, 2, 2):
+        point_alias(root, _MODEL, "canary", version)
+
+    assert collect(root, _MODEL, keep=1, note=_NOTE).kept == (1, 2)
+    with pytest.raises(RolledBackError):
+        promote(root, bad)
+    promote(root, make_candidate(variants=(make_variant("onnx-int8"),)))
+    assert collect(root, _MODEL, keep=1, note=_NOTE).collected[0].version == 1
 
 
 def test_a_second_collection_counts_no_collections_and_deletes_nothing(repository: Path) -> None:

@@ -27,8 +27,10 @@ from paritygate.pipelines.release.repository import (
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.log import append_record
+from paritygate.pipelines.release.repository.manifest import read_file
 from paritygate.pipelines.release.repository.record import utc_now
 from paritygate.pipelines.release.repository.rolled_back import RolledBackError
+from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import staging_folder
 from paritygate.roots import Root
 
@@ -82,12 +84,12 @@ def test_the_same_again_moves_an_alias_that_is_elsewhere(tmp_path: Path, same: M
 
 
 def test_what_an_alias_was_rolled_back_from_is_not_released_to_it_again(
-    root: Root, same: Make, make_candidate: Make
+    root: Root, same: Make, make_candidate: Make, make_variant: MakeVariant
 ) -> None:
     promote(root, make_candidate())
     promote(root, same())
     roll_back(root, "klue-sts", note=Note(reason="answers badly", who="kim"))
-    promote(root, make_candidate())
+    promote(root, make_candidate(variants=(make_variant("onnx-fp16"),)))
 
     with pytest.raises(RolledBackError) as refused:
         promote(root, same())
@@ -107,6 +109,68 @@ def test_what_an_alias_was_rolled_back_from_is_not_released_to_it_again(
     assert promote(root, same(alias="canary")).version == 2
     point_alias(root, "klue-sts", "prod", 2)
     assert promote(root, same()).record is None
+
+
+def _pair(make_variant: MakeVariant) -> tuple[VariantCandidate, VariantCandidate]:
+    """Return two variants with files of their own."""
+    return (
+        make_variant("onnx-fp16", {"model.onnx": b"half"}, rules=_RULES),
+        make_variant("onnx-fp32", {"model.onnx": b"full"}, rules=_RULES),
+    )
+
+
+def test_neither_order_nor_company_nor_rules_undo_a_rollback(
+    root: Root, make_candidate: Make, make_variant: MakeVariant
+) -> None:
+    half, full = _pair(make_variant)
+    other = make_variant("onnx-int8", {"model.onnx": b"small"}, rules=_RULES)
+    promote(root, make_candidate(variants=(other,)))
+    promote(root, make_candidate(variants=(half, full)))
+    roll_back(root, "klue-sts", note=Note(reason="answers badly", who="kim"))
+
+    by_other_rules, by_unknown = (_judged(half, rules=rules) for rules in (f"sha256:{'2' * 64}", None))
+    for variants in ((half, full), (full, half), (half,), (half, other), (by_other_rules,), (by_unknown, full)):
+        for despite in ("", "it is urgent"):
+            with pytest.raises(RolledBackError) as refused:
+                promote(root, make_candidate(variants=variants, despite=despite))
+            assert refused.value.rollback["version"] == 2
+            assert refused.value.command.split()[1:5] == ["alias", "klue-sts", "prod", "2"]
+            assert ("--despite" in refused.value.hint) == bool(despite)
+    assert list_models(root)[0].aliases == {"prod": 1}
+    assert list_models(root)[0].versions == (1, 2)
+
+    # What takes the place of the bad files is released, and so is everything once somebody named the version.
+    assert promote(root, make_candidate(variants=(full,))).version == 3
+    point_alias(root, "klue-sts", "prod", 2)
+    assert promote(root, make_candidate(variants=(full, half))).version == 4
+    roll_back(root, "klue-sts")
+    better = make_variant("onnx-fp16", {"model.onnx": b"better"}, rules=_RULES)
+    assert promote(root, make_candidate(variants=(better, full))).version == 5
+
+
+def test_a_corrupt_manifest_of_what_was_rolled_back_releases_nothing(
+    root: Root, make_candidate: Make, make_variant: MakeVariant
+) -> None:
+    half, full = _pair(make_variant)
+    promote(root, make_candidate(variants=(full,)))
+    promote(root, make_candidate(variants=(half,)))
+    roll_back(root, "klue-sts")
+    manifest = root / "store/klue-sts/2/manifest.json"
+    content = (read_file(root / "store/klue-sts/2", "manifest.json") or b"") + b" "
+    if isinstance(manifest, Path):
+        manifest.chmod(0o644)
+        manifest.write_bytes(content)
+    else:
+        store_of(root).replace("store/klue-sts/2/manifest.json", content)
+
+    with pytest.raises(ArtifactIntegrityError, match="version 2") as refused:
+        promote(root, make_candidate(variants=(half,)))
+
+    assert refused.value.command.split()[1:4] == ["verify", "klue-sts", "2"]
+    assert (list_models(root)[0].aliases, list_models(root)[0].versions) == ({"prod": 1}, (1, 2))
+    # The release that prod is at stays, and other aliases remember nothing of it.
+    assert promote(root, make_candidate(variants=(full,))).record is None
+    assert promote(root, make_candidate(variants=(half,), alias="canary")).version == 3
 
 
 def test_a_rollback_during_a_promotion_is_heeded(
