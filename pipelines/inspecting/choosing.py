@@ -277,7 +277,8 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
     answer = _answering(loaded)
     reason = ""
     for columns in candidates:
-        read = replace(samples, batch_size=2, columns={**rest, name: tuple(columns)})
+        # Lists beside them may be of different lengths, which say nothing about the columns.
+        read = replace(samples, batch_size=2, columns={**rest, name: tuple(columns)}, pad=dict.fromkeys(rest, 0))
         batch = next(iter(open_samples(_with_casts(loaded, wanted, read))()), None)
         if batch is None:
             return columns, ""

@@ -42,7 +42,8 @@ def without_label(
 
 def possible_labels(samples: SampleSource, signature: Signature, numbers: Sequence[str]) -> list[str]:
     """Return the columns at the ends of an input's numbers that may be labels; none where most columns are alike."""
-    classes = _possible_classes(signature)
+    # A single column may be a list, and is all that the input has.
+    classes = _possible_classes(signature) if len(numbers) > 1 else 0
     read = _values(samples, numbers) if classes else {}
     alike = [
         name
@@ -102,7 +103,7 @@ def _values(samples: SampleSource, columns: Sequence[str]) -> dict[str, set[Any]
     seen: dict[str, set[Any]] = {name: set() for name in columns}
     if not columns:
         return seen
-    batches = open_samples(replace(samples, columns={name: (name,) for name in columns}, cast={}))()
+    batches = open_samples(replace(samples, columns={name: (name,) for name in columns}, cast={}, pad={}))()
     for batch in itertools.islice(batches, _BATCHES_READ):
         for name, values in seen.items():
             array = batch.inputs[name]

@@ -43,6 +43,15 @@ class SampleSource:
         """Return the padding of each input, for `digests_of_rows`."""
         return {name: (value,) for name, value in self.pad.items()}
 
+    def inputs_of(self, column: str) -> list[str]:
+        """Return the inputs that are a column of a table alone, or the column itself where it is none."""
+        return [name for name, parts in self.columns.items() if parts == (column,)] or [column]
+
+    def pad_of(self, column: str) -> float | None:
+        """Return the padding of a column, which is that of its inputs; None if they have none, or differ in it."""
+        pads = {self.pad.get(name) for name in self.inputs_of(column)}
+        return pads.pop() if len(pads) == 1 else None
+
     @property
     def pad_option(self) -> str:
         """Return the key of the spec, or the option, that sets `pad`."""

@@ -98,12 +98,13 @@ def _check_pads(
     ragged = {}
     for name, values in columns.items():
         lengths = {len(value) for value in values if value.ndim}
-        if len(lengths) > 1 and name not in source.pad and all(value.dtype.kind != "U" for value in values):
+        if len(lengths) > 1 and source.pad_of(name) is None and all(value.dtype.kind != "U" for value in values):
             ragged[name] = f"the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
     if not ragged:
         return
-    in_spec = f"{source.key}.pad: {{{', '.join(f'{name}: 0' for name in ragged)}}} in the spec"
-    how = in_spec if source.key else " ".join(f"--pad {name}=0" for name in ragged)
+    inputs = [name for column in ragged for name in source.inputs_of(column)]
+    in_spec = f"{source.key}.pad: {{{', '.join(f'{name}: 0' for name in inputs)}}} in the spec"
+    how = in_spec if source.key else " ".join(f"--pad {name}=0" for name in inputs)
     # Other rows were not read yet.
     msg = f"samples {path}, {row_range(ids[0], ids[-1])}: {'; '.join(ragged.values())}"
     raise InputFileError(msg, hint=f"correct the rows, or set the value that fills shorter ones up: {how}")
@@ -122,7 +123,8 @@ def _fill(
     if dtype.kind == "U":
         msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
         raise InputFileError(msg, hint="correct the rows: text is not filled up")
-    pad = source.pad[name]
+    pad = source.pad_of(name)
+    assert pad is not None  # noqa: S101 - _check_pads refuses lists without
     if dtype.kind == "b" and pad in {0, 1}:
         return bool(pad)
     if dtype.kind in "iu" and float(pad).is_integer():

@@ -35,6 +35,7 @@ _INPUT = "input-"
 # The digits of a digest in a folder's name, which separates inputs of one version written at different times.
 _DIGEST_SHOWN = slice(7, 19)
 _OURS = re.compile(r"[0-9a-f]{12}")
+_OF_WARMUP = re.compile(rf"{_WARMUP}/{_OURS.pattern}/{_INPUT}[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,9 +204,13 @@ def _is_missing(view: TritonView, part: str, place: Place, there: Mapping[str, s
 
 
 def _check_not_foreign(view: TritonView, place: Place) -> None:
-    """Refuse the folder of a model without configuration, unless an interrupted write left it."""
-    tops = {name.partition("/")[0] for name in place.digests(view.name)}
-    if tops and (place.adds_at_once or not all(top.isdecimal() or top == _WARMUP for top in tops)):
+    """Refuse the folder of a model without configuration, unless an interrupted write of this version left it."""
+    there = place.digests(view.name)
+    ours = {f"{view.version}/{name}": digest for name, digest in view.digests.items()}
+    if there and (
+        place.adds_at_once
+        or not all(ours.get(name) == digest or _OF_WARMUP.fullmatch(name) for name, digest in there.items())
+    ):
         _refuse(view, "has no configuration")
 
 

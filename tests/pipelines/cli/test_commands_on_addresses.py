@@ -138,6 +138,11 @@ def test_a_view_that_was_interrupted_in_an_object_store_is_completed_and_a_chang
     assert released.call(*command, "--overwrite").code == 2
     store.replace("foreign/notes.txt", b"of somebody else")
     assert released.call(*command, "--name", "foreign").code == 2
+    for name in ("1/model.onnx", "2/model.onnx", "2/weights.bin", "warmup/theirs/x"):
+        store.replace(f"theirs/{name}", b"of somebody else")
+        assert released.call(*command, "--name", "theirs").code == 2, name
+        assert {*place.digests("theirs")} == {name}
+        store.remove(f"theirs/{name}")
 
 
 def test_no_file_and_no_run_holds_a_credential(released: Desk) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -213,6 +214,32 @@ def test_all_columns_to_fill_up_are_named_at_once(desk: Desk) -> None:
     called = desk.call("compare", "model.onnx", "other.onnx", "--samples", "rows.jsonl")
 
     assert "--pad ids=0 --pad mask=0" in called.err
+
+
+def test_lists_of_different_lengths_are_filled_up_under_the_name_of_their_input(desk: Desk) -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+        "sums",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", "n"])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch"])],
+        [onnx.numpy_helper.from_array(np.array([1]), "axes")],
+    )
+    for name in ("sums.onnx", "again.onnx"):
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+        onnx.save(model, desk.folder / name)
+    rows = [{"values": [0.5] * (2 + row % 4), "who": "a"} for row in range(20)]
+    (desk.folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    compare = ("compare", "sums.onnx", "again.onnx", "--samples", "rows.jsonl", "--columns", "x=values", *_QUICK[:2])
+
+    called = desk.json("init", "sums.onnx", "--samples", "rows.jsonl", "--out", "new.yaml")
+    refused = desk.json(*compare)
+
+    assert called.code == 0, called
+    samples = load_spec(str(desk.folder / "new.yaml")).spec.samples
+    assert (samples.columns, samples.pad) == ({"x": "values"}, {"x": 0})
+    option, pad = refused.data["error"]["hint"].rpartition(": ")[2].split()
+    assert (option, pad) == ("--pad", "x=0")
+    assert desk.json(*compare, option, pad).data["rows"] == 20
 
 
 @pytest.mark.parametrize("cell", ["abc", "1,5", "-"])
