@@ -72,7 +72,7 @@ def _variants_of(repository: Root, model: str, alias: str, version: int, record:
         )
         raise ArtifactIntegrityError(
             msg,
-            hint=f"restore version {version} from a backup, or promote to another alias; see what is corrupt with",
+            hint=f"restore version {version} from a backup, or promote to another alias; check its files with",
             command=command_on(repository, "verify", model, str(version)),
         ) from err
     return variants

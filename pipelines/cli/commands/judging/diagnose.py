@@ -86,7 +86,7 @@ def command(
     if minimal is not None:
         for side in (request.reference, request.candidate):
             if side.kind is not SourceKind.ONNX:
-                msg = f"--export-minimal needs two ONNX files, and {side.name} is none"
+                msg = f"--export-minimal needs two ONNX files, and {side.name} is not one"
                 raise UsageError(msg, hint="name the run's onnx-fp32 as the reference, or leave it out")
         request = replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
     elif with_inputs:
