@@ -259,7 +259,7 @@ def test_rollback_goes_back_and_again_further_back_and_says_where_it_is(three: D
     assert first.out == (
         "tiny: alias prod was moved back from version 3 to 2, whose files are intact\n"
         "versions before it, to which rollback goes next: 1\n"
-        "run and promote do not move it to version 3 again; to do so: convert-and-validate alias tiny prod 3\n"
+        "run and promote do not move it to version 3 again; to do so:\n  convert-and-validate alias tiny prod 3\n"
     )
     assert "from version 2 to 1, whose files are intact\nversions before it, to which rollback goes next: none\n" in (
         second.out
