@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-# A request that the server refuses for what the client sent is no fault of the model.
+# The server says that the client is wrong, and nobody knows whether it is.
 _CLIENT_ERRORS = range(400, 500)
 _OK = range(200, 300)
 _FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
@@ -56,6 +57,13 @@ class CapturedFile:
     def save(self, path: Path) -> None:
         """Write what a child process needs to read the same requests."""
         path.write_text(json.dumps({**to_data(self), "path": str(self.path.resolve())}), encoding="utf-8")
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Return whether the last line is cut off, and left out."""
+        with self.path.open("rb") as stream:
+            last = b"".join(deque(stream, maxlen=1)).decode("utf-8", "replace")
+        return bool(last.strip()) and _is_cut_off(last)
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the requests in their order.

@@ -38,6 +38,7 @@ class ShadowResult:
     first_why: str = ""  # what is wrong with its form; empty where its values differ
     decided_after: int | None = None  # the request after which the rollback was certain
     captured: str = ""  # the file
+    is_last_line_cut_off: bool = False  # so that it was left out
 
     @property
     def exit_code(self) -> ExitCode:

@@ -77,6 +77,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
     with temporary_folder("shadow") as folder:
         captured = _copied(request, artifact, folder)
+        tally.is_last_line_cut_off = captured.is_cut_off
         if not any(exchange.outputs is not None for exchange in captured.exchanges()):
             # A server that answers nothing is no reason to stop.
             for exchange in captured.exchanges():
@@ -140,6 +141,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         first_why=tally.first_why,
         decided_after=tally.decided_after,
         captured=str(request.captured),
+        is_last_line_cut_off=tally.is_last_line_cut_off,
     )
 
 
@@ -151,6 +153,7 @@ class _Tally:
     strict: SequentialTest  # in which a refused request counts as changed
     rows: int = 0
     refused: int = 0
+    is_last_line_cut_off: bool = False
     changed: int = 0
     near: int = 0
     noise: int = 0

@@ -238,6 +238,6 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[int]:  # noqa: ANN401 - 
 def _storage_of(tensor: torch.Tensor) -> int:
     try:
         return tensor.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):
+    except NotImplementedError:
         # A sparse tensor has no memory of its own.
         return id(tensor)

@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 from tests.pipelines.conftest import Desk, make_desk
+from tests.pipelines.lost_column import losing_a_column
 
-from paritygate.artifact import file_digests
 from paritygate.errors import InputFileError
-from paritygate.pipelines import run_spec
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.run import diagnosis
 from paritygate.pipelines.run.diagnosis import variant_to_diagnose
-from paritygate.pipelines.run.record import record_stage
-from paritygate.pipelines.run.workspace import RunFolder, open_run
+from paritygate.pipelines.run.workspace import open_run
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _planted() -> Iterator[None]:
-    """Have the weight of every exported FP32 file lose a column between export and validation."""
-
-    def record(run: RunFolder, **others: Any) -> None:  # noqa: ANN401 - as the stage has them
-        record_stage(run, **others)
-        artifact = run.artifact("onnx-fp32")
-        model = onnx.load(artifact.path)
-        weight = onnx.numpy_helper.to_array(model.graph.initializer[0]).copy()
-        weight[:, 1] = 0
-        model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, model.graph.initializer[0].name))
-        onnx.save(model, artifact.path)
-        replace(artifact, files=file_digests(artifact.folder)).save()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_spec, "record_stage", record)
+    """Plant the fault of this file."""
+    with losing_a_column():
         yield
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
+from tests.pipelines.lost_column import losing_a_column
 from tests.pipelines.repair.conftest import loud_desk
 
-from paritygate.artifact import file_digests
 from paritygate.models.onnx.weights import ELEMENT_TYPES
-from paritygate.pipelines import run_spec
 from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.run.record import record_stage
-from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision
 
 if TYPE_CHECKING:
@@ -156,21 +152,10 @@ def test_fp32_everywhere_is_no_repair(desk: Desk) -> None:
 
 
 @pytest.fixture
-def _wrong_fp32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have the weight of the exported FP32 file lose a column between export and validation."""
-
-    def record(run: RunFolder, **others: Any) -> None:  # noqa: ANN401 - as the stage has them
-        record_stage(run, **others)
-        artifact = run.artifact("onnx-fp32")
-        model = onnx.load(artifact.path)
-        weight = onnx.numpy_helper.to_array(model.graph.initializer[0]).copy()
-        weight[:, 1] = 0
-        model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, model.graph.initializer[0].name))
-        onnx.save(model, artifact.path)
-        replace(artifact, files=file_digests(artifact.folder)).save()
-
-    monkeypatch.setattr(run_spec, "record_stage", record)
-    return
+def _wrong_fp32() -> Iterator[None]:
+    """Plant a fault that is there in FP32 too."""
+    with losing_a_column():
+        yield
 
 
 @pytest.mark.usefixtures("_wrong_fp32")

@@ -103,6 +103,13 @@ def test_a_last_line_that_is_cut_off_is_left_out(write: Write) -> None:
     assert [exchange.line for exchange in write(_NAMED, "", _V2, end="").exchanges()] == [1, 3]
 
 
+def test_a_line_that_is_left_out_is_known(write: Write) -> None:
+    assert write(_NAMED, json.dumps(_V2)[:-9], end="").is_cut_off
+    assert not write(_NAMED, _V2, end="").is_cut_off
+    assert not write(_NAMED, end="\n\n").is_cut_off
+    assert not write(end="").is_cut_off
+
+
 def test_a_child_reads_the_same_requests(write: Write, tmp_path: Path) -> None:
     captured = write(_NAMED, {**_V2, "status": 500}, _V2)
     captured.save(tmp_path / "captured.json")

@@ -87,6 +87,17 @@ def test_a_server_that_answers_nothing_is_rolled_back(finished: Desk, requests: 
     assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02").code == code
 
 
+def test_a_last_line_that_is_cut_off_is_reported(finished: Desk) -> None:
+    _capture(finished, 3)
+    with (finished.folder / "traffic.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write('{"inputs": {"x": [[0.1')
+
+    called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl")
+
+    assert (called.code, called.data["requests"], called.data["is_last_line_cut_off"]) == (3, 3, True), str(called)
+    assert "the last line of traffic.jsonl is cut off" in " ".join(called.out.split())
+
+
 def test_answers_under_other_names_are_wrong_usage(finished: Desk) -> None:
     _capture(finished, 3)
     traffic = finished.folder / "traffic.jsonl"

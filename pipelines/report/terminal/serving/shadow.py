@@ -38,6 +38,8 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
     if result.first_changed is not None:
         why = f": {result.first_why}" if result.first_why else ""
         facts.append(f"first change: line {result.first_changed} of {result.captured}{why}")
+    if result.is_last_line_cut_off:
+        facts.append(f"note: the last line of {result.captured} is cut off, and was left out")
     for fact in facts:
         yield from wrapped(fact, width=shown.width)
     yield from wrapped(_verdict(result), width=shown.width)
