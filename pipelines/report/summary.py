@@ -178,6 +178,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
         *_mostly_kept(report),
         *_hints(report),
         *_lower_fails(report),
+        *_to_repair(report),
         *_warnings(measured),
         *_findings(measured),
         *_undecided(report, measured.values()),
@@ -427,9 +428,6 @@ def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remar
         yield Remark(kind="padding finding", names=tuple(filter(None, details)), words=words)
 
 
-_REPAIRABLE = ("onnx-fp16", "onnx-int8")
-
-
 def _lower_fails(report: ReportData) -> Iterator[Remark]:
     """Yield where to read on if variants of a lower precision fail on the samples and nothing names the cause."""
     names = tuple(
@@ -444,10 +442,15 @@ def _lower_fails(report: ReportData) -> Iterator[Remark]:
     if names:
         words = "docs/variant-fails.md lists the usual reasons and what to change"
         yield Remark(kind="hint", names=names, words=words)
+
+
+def _to_repair(report: ReportData) -> Iterator[Remark]:
+    """Yield the command that repairs a variant, unless it fails in FP32 too, or the run repaired it already."""
     verdicts = {variant.name: variant.verdict for variant in report.variants}
-    for name in _REPAIRABLE:
-        # What fails in FP32 too is not repaired by precision.
-        if verdicts.get(name) == "fail" and verdicts.get("onnx-fp32", "pass") == "pass":
+    if verdicts.get("onnx-fp32", "pass") != "pass" or "onnx-mixed" in verdicts:
+        return
+    for name in ("onnx-fp16", "onnx-int8"):
+        if verdicts.get(name) == "fail":
             command = f"convert-and-validate repair --run latest:{report.model} --variant {name}"
             yield Remark(kind="hint", names=(name,), words=f"keep the fewest operators in FP32: {command}")
 

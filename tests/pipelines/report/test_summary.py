@@ -423,6 +423,28 @@ def test_what_fails_in_a_lower_precision_has_a_page_to_read(
     assert any("docs/variant-fails.md" in remark.words for remark in remarks) == is_hinted
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "repaired"),
+    [
+        ({"onnx-fp32": "pass", "onnx-fp16": "fail"}, ["onnx-fp16"]),
+        ({"onnx-int8": "fail", "onnx-fp16": "pass"}, ["onnx-int8"]),
+        ({"onnx-fp32": "fail", "onnx-fp16": "fail"}, []),
+        ({"onnx-fp16": "fail", "onnx-mixed": "pass"}, []),
+        ({"openvino-int8": "fail"}, []),
+    ],
+)
+def test_a_repair_is_named_where_it_can_be_made(
+    passing_run: RunFolder, verdicts: dict[str, str], repaired: list[str]
+) -> None:
+    variants = [
+        _variant(name, _result(_check("rows", verdict), verdict=verdict), verdict) for name, verdict in verdicts.items()
+    ]
+
+    remarks = run_remarks(_report(passing_run, *variants))
+
+    assert [remark.names[0] for remark in remarks if " repair --run " in remark.words] == repaired
+
+
 def test_scores_without_a_decision_are_noted_once(passing_run: RunFolder) -> None:
     recording = collect_report(passing_run).recording
     assert recording is not None
