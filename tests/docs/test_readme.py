@@ -58,7 +58,7 @@ def test_extras_are_those_of_the_package(pages: dict[str, Page]) -> None:
 
 
 def test_the_figures_of_the_gates_are_those_of_the_page_on_probes(readme: Page, pages: dict[str, Page]) -> None:
-    allclose, _, default, _ = (row[1:] for row in pages["docs/probes.md"].rows("What probes catch"))
+    allclose, _, default, _ = (row[1:] for row in pages["docs/results-gates.md"].rows("What probes catch"))
     paragraphs = " ".join(readme.section("Why not `np.allclose`?").replace("\n\n", "¶").split()).split("¶")
     (paragraph,) = (text.replace("1e-3", "") for text in paragraphs if text.startswith("On 17 "))
 

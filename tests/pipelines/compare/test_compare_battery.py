@@ -151,7 +151,7 @@ def test_the_page_on_probes_shows_what_each_gate_catches(bench: Bench, battery: 
         caught["naive"][expected] += _is_caught_naively(battery / name)
         caught["ordinary"][expected] += _compare(bench, battery / name, samples=samples)[0] != 0
         there[expected] += 1
-    table = (project_root / "docs/probes.md").read_text(encoding="utf-8").partition("| faults caught of 17 |")[2]
+    table = (project_root / "docs/results-gates.md").read_text(encoding="utf-8").partition("| faults caught of 17 |")[2]
     row = re.compile(r"\| (\d+)(?: or \d+)? \| (\d+) \| (\d+) \|$", re.MULTILINE)
     shown = [tuple(map(int, figures)) for figures in row.findall(table)][:4]
     # One fault comes and goes: few rows, run three times, do not always meet it.
