@@ -1,4 +1,4 @@
-"""The page on engines says what the code says: messages, settings, where things were run."""
+"""The page on engines says what the code says: messages, targets, where things were run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.library import TENSORRT_RTX, open_library
 from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.spec.parts import TensorrtPart, TensorrtRtxPart
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
 if TYPE_CHECKING:
@@ -38,15 +37,6 @@ def test_every_message_in_the_table_of_errors_is_one_of_the_code(engines_page: P
 
     assert len(messages) > 10
     assert [message for message in messages if message not in code] == []
-
-
-def test_every_setting_of_engines_is_on_the_page(engines_page: Page) -> None:
-    named = set(re.findall(r"`(tensorrt(?:_rtx)?\.\w+)`", " ".join(row[0] for row in engines_page.rows("Settings"))))
-
-    assert named == {
-        *(f"tensorrt.{name}" for name in TensorrtPart.model_fields),
-        *(f"tensorrt_rtx.{name}" for name in TensorrtRtxPart.model_fields),
-    }
 
 
 def test_every_engine_target_is_on_the_page(engines_page: Page) -> None:
