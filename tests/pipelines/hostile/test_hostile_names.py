@@ -51,7 +51,7 @@ def test_what_would_be_measured_elsewhere_is_neither_judged_nor_released(run: De
     assert (path.parent / "../../../../../model.onnx").resolve() == run.folder / "model.onnx"
 
     for command in ("validate", "promote", "pack"):
-        called = run.call(command, *(("--run",) if command != "pack" else ()), str(run.run_folder))
+        called = run.call(command, "--run", str(run.run_folder))
 
         assert called.code != 0, str(called)
         assert (
@@ -147,7 +147,7 @@ def test_a_file_outside_of_the_specs_folder_is_not_packed(finished: Desk, tmp_pa
     (desk.folder / "link").symlink_to(tmp_path)
     _forge(desk.run_folder / "spec.json", lambda data: data["spec"]["model"].update(files=[name]))
 
-    called = desk.call("pack", str(desk.run_folder), "--output", "run.tar")
+    called = desk.call("pack", "--run", str(desk.run_folder), "--output", "run.tar")
 
     assert called.code == 5, str(called)
     assert called.err.startswith("error: ")
@@ -162,7 +162,7 @@ def test_files_of_the_spec_are_packed_whatever_way_they_are_written(run: Desk) -
     names = ["./a.txt", str(run.folder / "b.txt"), "data/../data/c.txt"]
     _forge(run.run_folder / "spec.json", lambda data: data["spec"]["model"].update(files=names))
 
-    called = run.json("pack", str(run.run_folder), "--output", "run.tar")
+    called = run.json("pack", "--run", str(run.run_folder), "--output", "run.tar")
 
     assert called.code == 0, str(called)
     assert {"inputs/a.txt", "inputs/b.txt", "inputs/data/c.txt"} <= set(called.data["inputs"])

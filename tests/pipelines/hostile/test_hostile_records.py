@@ -23,19 +23,22 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "evidence.json": (
         ("choose", "--run", "RUN"),
         ("promote", "--run", "RUN"),
-        ("pack", "RUN", "--output", "p", "--without-inputs"),
+        ("pack", "--run", "RUN", "--output", "p", "--without-inputs"),
         ("benchmark", "--run", "RUN", "--quiet", "--rounds", "2", "--seconds", "0.01"),
         ("validate", "--run", "RUN", "--verbose"),
     ),
     "onnx-fp32/artifact.json": (
         ("choose", "--run", "RUN"),
         ("promote", "--run", "RUN"),
-        ("pack", "RUN", "--output", "p"),
+        ("pack", "--run", "RUN", "--output", "p"),
     ),
     "reference/record.json": (("promote", "--run", "RUN"), ("validate", "--run", "RUN", "--quiet")),
-    "export-failures.json": (("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p", "--without-inputs")),
+    "export-failures.json": (
+        ("promote", "--run", "RUN"),
+        ("pack", "--run", "RUN", "--output", "p", "--without-inputs"),
+    ),
     "benchmark.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN")),
-    "spec.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p")),
+    "spec.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN"), ("pack", "--run", "RUN", "--output", "p")),
     "log": (("list",), ("show", "tiny"), ("verify", "tiny"), ("rollback", "tiny"), ("promote", "--run", "RUN")),
     "store": (("list",), ("show", "tiny"), ("verify", "tiny")),
 }

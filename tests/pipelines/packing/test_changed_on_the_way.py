@@ -43,7 +43,7 @@ def arrived(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 
 def _pack(desk: Desk):  # noqa: ANN202 - what the desk says
-    return desk.call("pack", str(desk.run_folder), "--output", "run.tar")
+    return desk.call("pack", "--run", str(desk.run_folder), "--output", "run.tar")
 
 
 def _digest_of_pack(desk: Desk) -> str:

@@ -47,7 +47,7 @@ _SAMPLES_MODULE = """
 
 
 def _pack(desk: Desk, *options: str) -> Path:
-    called = desk.json("pack", str(desk.run_folder), *options)
+    called = desk.json("pack", "--run", str(desk.run_folder), *options)
     assert called.code == 0, str(called)
     return Path(called.data["pack"])
 
@@ -109,7 +109,7 @@ def test_the_same_run_makes_the_same_bytes(packed: Desk) -> None:
 
 
 def test_packing_and_unpacking_say_what_they_did(packed: Desk) -> None:
-    said = packed.json("pack", str(packed.run_folder), "--output", "p.tar")
+    said = packed.json("pack", "--run", str(packed.run_folder), "--output", "p.tar")
     unpacked = packed.call("unpack", "p.tar", "--root", "other", "--json", "said.json")
 
     size = (packed.folder / "p.tar").stat().st_size
@@ -122,7 +122,7 @@ def test_packing_and_unpacking_say_what_they_did(packed: Desk) -> None:
     assert unpacked.data["run"] == f"{packed.folder}/other/runs/tiny/{packed.run_folder.name}"
     assert f"run: {Path(unpacked.data['run']).relative_to(packed.folder)}\n" in unpacked.out
     assert "every digest checked" in unpacked.out
-    quiet = packed.call("pack", str(packed.run_folder), "--output", "q.tar", "--quiet", "--json", "-")
+    quiet = packed.call("pack", "--run", str(packed.run_folder), "--output", "q.tar", "--quiet", "--json", "-")
     assert json.loads(quiet.out)["digest"] == said.data["digest"]
     assert "pack: " in quiet.err
 
@@ -292,7 +292,7 @@ def test_code_that_changed_since_it_answered_is_not_packed(tmp_path: Path) -> No
     desk.call("record", "--run", str(desk.run_folder))
     (desk.folder / "bias.txt").write_text("0.6", encoding="utf-8")
 
-    called = desk.call("pack", str(desk.run_folder))
+    called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 5
     assert "the source is not what the reference was recorded from: bias.txt was changed" in called.err
@@ -301,7 +301,7 @@ def test_code_that_changed_since_it_answered_is_not_packed(tmp_path: Path) -> No
 def test_a_model_that_changed_since_it_answered_is_not_packed(packed: Desk) -> None:
     packed.onnx(fill=1.0)
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
     assert "from: model.onnx was changed\nhint: start a new run" in called.err
@@ -348,7 +348,7 @@ def test_a_folder_with_more_code_than_a_spec_has_is_refused(desk: Desk, monkeypa
         desk.module(f"other_{number}", "")
     desk.call("export", "spec.yaml", "--verbose")
 
-    called = desk.call("pack", str(desk.run_folder))
+    called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 2
     assert f"error: {desk.folder} holds more than 3 Python files or 64 MiB of them" in called.err
@@ -359,7 +359,7 @@ def test_a_module_that_is_installed_is_named_and_not_packed(desk: Desk) -> None:
     desk.spec(samples={"source": "yaml:safe_load"})
     desk.call("export", "spec.yaml", "--verbose")
 
-    called = desk.call("pack", str(desk.run_folder), "--output", "p.tar")
+    called = desk.call("pack", "--run", str(desk.run_folder), "--output", "p.tar")
 
     assert called.code == 0, str(called)
     assert "to be installed where it is unpacked: yaml" in called.out
@@ -369,14 +369,14 @@ def test_a_module_that_is_installed_is_named_and_not_packed(desk: Desk) -> None:
 def test_a_missing_input_is_named(packed: Desk) -> None:
     (packed.folder / "inputs.npz").unlink()
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 2
     assert "error: inputs.npz, which the run needs, is missing\nhint: put it back" in called.err
 
 
 def test_a_pack_without_inputs_takes_those_of_the_other_machine(packed: Desk, tmp_path: Path) -> None:
-    said = packed.call("pack", str(packed.run_folder), "--without-inputs", "--output", "p.tar")
+    said = packed.call("pack", "--run", str(packed.run_folder), "--without-inputs", "--output", "p.tar")
     assert "left out, for unpack --folder DIR: inputs.npz, model.onnx, spec.yaml" in said.out
     there = Desk(folder=tmp_path / "second")
     make_desk_at = tmp_path / "second/mine"
@@ -406,7 +406,7 @@ def test_files_elsewhere_that_are_left_out_keep_the_names_that_the_spec_gives_th
     desk.spec(model=model, samples={"source": str(tmp_path / "data/inputs.npz")})
     desk.call("export", "spec.yaml", "--verbose")
 
-    said = desk.call("pack", str(desk.run_folder), "--without-inputs", "--output", "p.tar")
+    said = desk.call("pack", "--run", str(desk.run_folder), "--without-inputs", "--output", "p.tar")
     shutil.copy(desk.folder / "spec.yaml", tmp_path / "second")
     done = desk.call("unpack", "p.tar", "--root", "../other", "--folder", "../second")
 
@@ -426,14 +426,14 @@ def test_a_file_that_cannot_be_read_is_named(packed: Desk, monkeypatch: pytest.M
 
     monkeypatch.setattr("paritygate.pipelines.packing.write.digest_of_file", refuse)
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 2
     assert " cannot be read: Permission denied\nhint: check its permissions" in called.err
 
 
 def test_an_input_of_the_other_machine_has_to_be_what_it_was(packed: Desk) -> None:
-    packed.call("pack", str(packed.run_folder), "--without-inputs", "--output", "p.tar")
+    packed.call("pack", "--run", str(packed.run_folder), "--without-inputs", "--output", "p.tar")
     packed.samples(seed=5)
 
     other = packed.call("unpack", "p.tar", "--folder", ".", "--root", "other")
@@ -451,7 +451,7 @@ def test_given_samples_that_are_left_out_are_asked_for(tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "first")
     Desk(folder=tmp_path).samples(110, name="given.npz", seed=3)
     desk.call("export", "spec.yaml", "--samples", str(tmp_path / "given.npz"), "--verbose")
-    desk.call("pack", str(desk.run_folder), "--without-inputs", "--output", "p.tar")
+    desk.call("pack", "--run", str(desk.run_folder), "--without-inputs", "--output", "p.tar")
 
     refused = desk.call("unpack", "p.tar", "--folder", ".", "--root", "other")
     absent = desk.call("unpack", "p.tar", "--folder", ".", "--root", "other", "--samples", "absent.npz")
@@ -488,7 +488,7 @@ def test_a_run_that_is_there_is_left_alone(packed: Desk) -> None:
 def test_a_repository_beside_the_spec_is_pointed_out(desk: Desk) -> None:
     desk.spec(promote={"to": "releases"})
     desk.call("export", "spec.yaml", "--verbose")
-    desk.call("pack", str(desk.run_folder), "--output", "p.tar")
+    desk.call("pack", "--run", str(desk.run_folder), "--output", "p.tar")
 
     called = desk.call("unpack", "p.tar", "--root", "other")
 
@@ -511,7 +511,7 @@ def test_a_damaged_run_is_not_packed(packed: Desk, name: str, message: str) -> N
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
-    called = packed.call("pack", str(packed.run_folder), "--output", "p.tar")
+    called = packed.call("pack", "--run", str(packed.run_folder), "--output", "p.tar")
 
     assert called.code in {2, 5}
     assert message in called.err
@@ -522,7 +522,7 @@ def test_a_damaged_run_is_not_packed(packed: Desk, name: str, message: str) -> N
 def test_a_run_with_a_stage_half_written_is_not_packed(packed: Desk, name: str) -> None:
     (packed.run_folder / name).mkdir()
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
     assert f"{name} is half written: a stage of the run is at work, or was stopped" in called.err
@@ -531,7 +531,7 @@ def test_a_run_with_a_stage_half_written_is_not_packed(packed: Desk, name: str) 
 def test_a_variant_without_its_record_is_half_written(packed: Desk) -> None:
     (packed.run_folder / "onnx-fp32/artifact.json").unlink()
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
     assert "onnx-fp32 is half written" in called.err
@@ -540,7 +540,7 @@ def test_a_variant_without_its_record_is_half_written(packed: Desk) -> None:
 def test_a_link_out_of_the_run_is_not_packed(packed: Desk) -> None:
     (packed.run_folder / "notes.txt").symlink_to(packed.folder / "spec.yaml")
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
     assert "notes.txt is a link that leaves its folder, which cannot be packed" in called.err
@@ -549,7 +549,7 @@ def test_a_link_out_of_the_run_is_not_packed(packed: Desk) -> None:
 def test_another_file_in_its_place_is_left_alone_and_an_older_pack_is_not(packed: Desk) -> None:
     (packed.folder / "p.tar").write_bytes(b"mine")
 
-    refused = packed.call("pack", str(packed.run_folder), "--output", "p.tar")
+    refused = packed.call("pack", "--run", str(packed.run_folder), "--output", "p.tar")
     _pack(packed, "--output", "again.tar")
 
     assert refused.code == 5
@@ -560,7 +560,7 @@ def test_another_file_in_its_place_is_left_alone_and_an_older_pack_is_not(packed
 
 
 def test_a_pack_in_the_run_itself_is_wrong_usage(packed: Desk) -> None:
-    called = packed.call("pack", str(packed.run_folder), "--output", str(packed.run_folder / "p.tar"))
+    called = packed.call("pack", "--run", str(packed.run_folder), "--output", str(packed.run_folder / "p.tar"))
 
     assert called.code == 2
     assert "is in the run folder that is packed" in called.err
@@ -569,7 +569,7 @@ def test_a_pack_in_the_run_itself_is_wrong_usage(packed: Desk) -> None:
 def test_a_name_that_other_machines_do_not_allow_is_refused(packed: Desk) -> None:
     (packed.run_folder / "Report.html").touch()
 
-    called = packed.call("pack", str(packed.run_folder))
+    called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 2
     assert "'run/report.html' cannot be packed: the name differs from 'run/Report.html' only in case" in called.err
@@ -586,7 +586,7 @@ def test_a_file_that_changes_while_it_is_packed_is_named(packed: Desk, monkeypat
 
     monkeypatch.setattr(write, "_write_members", changed_before)
 
-    called = packed.call("pack", str(packed.run_folder), "--output", "p.tar")
+    called = packed.call("pack", "--run", str(packed.run_folder), "--output", "p.tar")
 
     assert called.code == 5
     assert "report.md was changed while it was packed" in called.err
@@ -602,7 +602,7 @@ def test_an_interrupted_copy_leaves_nothing(packed: Desk, monkeypatch: pytest.Mo
 
     name = {"pack": "write", "unpack": "read"}[command]
     monkeypatch.setattr(f"paritygate.pipelines.packing.{name}.amount_done", lambda *_: interrupt)
-    args = {"pack": (str(packed.run_folder), "-o", "q.tar"), "unpack": ("p.tar", "--root", "other")}[command]
+    args = {"pack": ("--run", str(packed.run_folder), "-o", "q.tar"), "unpack": ("p.tar", "--root", "other")}[command]
 
     called = packed.call(command, *args)
 

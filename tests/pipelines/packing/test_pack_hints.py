@@ -31,7 +31,7 @@ def test_two_inputs_of_one_place_are_refused(tmp_path: Path) -> None:
     desk.spec(model={**model, "files": ["outside/model/model.onnx"]})
     assert desk.call("export", "spec.yaml", "--quiet").code == 0
 
-    called = desk.call("pack", str(desk.run_folder))
+    called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 2
     assert "model.onnx would both go to 'outside/model/model.onnx'" in called.err
@@ -41,7 +41,7 @@ def test_two_inputs_of_one_place_are_refused(tmp_path: Path) -> None:
 def test_a_missing_input_may_be_left_out(run: Desk) -> None:
     (run.folder / "inputs.npz").unlink()
 
-    code, hint = _hint(run, "pack", str(run.run_folder))
+    code, hint = _hint(run, "pack", "--run", str(run.run_folder))
 
     assert (code, hint) == (2, "hint: put it back, or leave the run's inputs out with --without-inputs")
 
@@ -49,22 +49,25 @@ def test_a_missing_input_may_be_left_out(run: Desk) -> None:
 def test_another_file_in_the_way_asks_for_another_name(run: Desk) -> None:
     (run.folder / "p.tar").write_text("mine", encoding="utf-8")
 
-    assert _hint(run, "pack", str(run.run_folder), "--output", "p.tar") == (5, "hint: name another file with --output")
+    assert _hint(run, "pack", "--run", str(run.run_folder), "--output", "p.tar") == (
+        5,
+        "hint: name another file with --output",
+    )
 
 
 def test_links_are_replaced_by_what_they_point_to(run: Desk) -> None:
     (run.run_folder / "link").symlink_to(run.folder / "model.onnx")
-    first = _hint(run, "pack", str(run.run_folder))
+    first = _hint(run, "pack", "--run", str(run.run_folder))
     (run.run_folder / "link").unlink()
     (run.run_folder / "link").symlink_to(run.folder)
-    second = _hint(run, "pack", str(run.run_folder))
+    second = _hint(run, "pack", "--run", str(run.run_folder))
 
     assert first == (5, "hint: replace it by the file itself, or remove it")
     assert second == (5, "hint: replace the link by the folder it points to")
 
 
 def test_options_that_are_not_needed_are_to_be_left_out(run: Desk) -> None:
-    assert run.call("pack", str(run.run_folder), "--output", "p.tar").code == 0
+    assert run.call("pack", "--run", str(run.run_folder), "--output", "p.tar").code == 0
 
     unpack = ("unpack", "p.tar", "--root", "there")
     assert _hint(run, *unpack, "--folder", ".") == (2, "hint: leave --folder out")
@@ -72,7 +75,7 @@ def test_options_that_are_not_needed_are_to_be_left_out(run: Desk) -> None:
 
 
 def test_a_pack_that_may_not_be_read_says_so(run: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run.call("pack", str(run.run_folder), "--output", "p.tar").code == 0
+    assert run.call("pack", "--run", str(run.run_folder), "--output", "p.tar").code == 0
     real = Path.open
 
     def refused(self: Path, *args: object, **kwargs: object) -> object:
@@ -90,18 +93,8 @@ def test_a_pack_that_may_not_be_read_says_so(run: Desk, monkeypatch: pytest.Monk
     )
 
 
-def test_a_run_is_packed_by_run_and_as_before_without_it(run: Desk) -> None:
-    folder = str(run.run_folder)
-    assert run.call("pack", "--run", folder, "--output", "named.tar", "--quiet").code == 0
-    assert run.call("pack", folder, "--output", "plain.tar", "--quiet").code == 0
-    assert (run.folder / "named.tar").read_bytes() == (run.folder / "plain.tar").read_bytes()
+def test_a_pack_of_no_run_is_wrong_usage(desk: Desk) -> None:
+    called = desk.call("pack")
 
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [((), "pack needs --run DIR"), (("--run", "a", "b"), "pack takes one run, and was given a and b")],
-)
-def test_a_pack_of_no_run_or_of_two_is_wrong_usage(desk: Desk, args: tuple[str, ...], message: str) -> None:
-    called = desk.call("pack", *args)
-    hint = "give the run folder that run or export printed:\n  convert-and-validate pack --run DIR"
-    assert (called.code, called.err) == (2, f"error: {message}\nhint: {hint}\n")
+    assert called.code == 2
+    assert "pack needs --run DIR" in called.err

@@ -90,7 +90,7 @@ def _archive(manifest: bytes, members: Iterable[tuple[str, bytes]]) -> bytes:
 def lair(finished: Desk, tmp_path_factory: pytest.TempPathFactory) -> Lair:
     folder = tmp_path_factory.mktemp("lair")
     desk = finished.copy(folder)
-    called = desk.call("pack", str(desk.run_folder), "--output", "good.tar")
+    called = desk.call("pack", "--run", str(desk.run_folder), "--output", "good.tar")
     assert called.code == 0, str(called)
     return Lair(desk=desk, good=folder / "good.tar")
 

@@ -51,7 +51,7 @@ class There:
 def brought(finished: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, str]:
     desk = finished.copy(tmp_path_factory.mktemp("brought"))
     assert desk.call("benchmark", "--run", str(desk.run_folder), "--quiet", "--rounds", "2").code == 0
-    packed = desk.json("pack", str(desk.run_folder), "--output", "run.tar")
+    packed = desk.json("pack", "--run", str(desk.run_folder), "--output", "run.tar")
     unpacked = desk.json("unpack", "run.tar", "--root", "there")
     assert (packed.code, unpacked.code) == (0, 0), f"{packed}\n{unpacked}"
     digest = packed.data["digest"]
@@ -184,7 +184,7 @@ def test_what_is_removed_from_a_pack_is_found(there: There) -> None:
 
 def test_evidence_of_another_unpacking_is_not_made_here(there: There) -> None:
     assert there.call("validate", "--verbose").code == 0
-    packed = there.desk.json("pack", str(there.run), "--output", "again.tar")
+    packed = there.desk.json("pack", "--run", str(there.run), "--output", "again.tar")
     unpacked = there.desk.json("unpack", "again.tar", "--root", "elsewhere")
     run = unpacked.data["run"]
 

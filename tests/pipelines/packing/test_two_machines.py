@@ -213,7 +213,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> FirstMachine:
     said = {"export": machine.done("export", "spec.yaml")}
     for stage in ("record", "validate"):
         said[stage] = machine.stage(stage)
-    said["pack"] = machine.done("pack", str(machine.run), "--output", _PACK)
+    said["pack"] = machine.done("pack", "--run", str(machine.run), "--output", _PACK)
     pack = Path(shutil.move(machine.folder / _PACK, place / _PACK))
     evidence = machine.evidence
     shutil.rmtree(machine.folder)
@@ -239,7 +239,7 @@ def second(first: FirstMachine, tmp_path_factory: pytest.TempPathFactory) -> Mac
 def _copied(machine: Machine, folder: Path) -> Machine:
     """Return the machine with its run in another root, as a pack brings it there."""
     folder.mkdir()
-    machine.done("pack", str(machine.run), "--output", str(folder / _PACK))
+    machine.done("pack", "--run", str(machine.run), "--output", str(folder / _PACK))
     copy = Machine(folder=folder, python=machine.python, environment=machine.environment)
     copy.done("unpack", _PACK)
     return copy
@@ -356,7 +356,7 @@ def test_the_run_comes_back_to_the_first_machine_with_its_engines_and_evidence(
     first: FirstMachine, validated: Machine, tmp_path: Path
 ) -> None:
     home = Machine(folder=tmp_path, python=first.python)
-    validated.done("pack", str(validated.run), "--output", str(tmp_path / _PACK))
+    validated.done("pack", "--run", str(validated.run), "--output", str(tmp_path / _PACK))
     home.done("unpack", _PACK)
     home.stage("validate")
     promoted = home.stage("promote", "--for", "cpu", "--for", _GPU, "--trust", _pack_of(home))

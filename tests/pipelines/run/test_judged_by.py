@@ -307,7 +307,7 @@ def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk)
     assert before == {name: (run.run_folder / name).read_bytes() for name in names}
     scratch = json.loads((run.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
     assert scratch["variants"][0]["result"]["probes"]["asked"] == {}
-    assert run.call("pack", str(run.run_folder), "--output", "run.tar").code == 0
+    assert run.call("pack", "--run", str(run.run_folder), "--output", "run.tar").code == 0
 
 
 def test_evidence_stands_where_the_run_was_unpacked_calibration_rows_included(
@@ -319,7 +319,7 @@ def test_evidence_stands_where_the_run_was_unpacked_calibration_rows_included(
     here.spec(targets=["onnx-int8"], tolerance={"onnx-int8": loose})
     made = here.json("run", "spec.yaml", "--verbose", "--no-promote")
     assert made.code == 0, str(made)
-    assert here.call("pack", str(here.run_folder), "--output", "run.tar").code == 0
+    assert here.call("pack", "--run", str(here.run_folder), "--output", "run.tar").code == 0
     unpacked = there.json("unpack", str(here.folder / "run.tar"))
     assert unpacked.code == 0, str(unpacked)
     shutil.rmtree(here.folder)

@@ -30,8 +30,6 @@ from paritygate.pipelines.cli.options import (
     is_flag=True,
     help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
 )
-# The option's name before 0.2.0.
-@click.option("--aside", "is_scratch", is_flag=True, hidden=True)
 @device_option
 @time_limit_option
 @memory_limit_option

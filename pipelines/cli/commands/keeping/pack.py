@@ -6,22 +6,17 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, run_and_root_options, run_path
-
-
-class _Unlisted(click.Argument):
-    """An argument that help and hints do not name."""
-
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return nothing."""
-        del ctx
-        return []
+from paritygate.pipelines.cli.options import (
+    WrittenPath,
+    json_option,
+    open_given_run,
+    quiet_option,
+    run_and_root_options,
+)
 
 
 @click.command("pack")
 @run_and_root_options
-# In place of --run before 0.2.0.
-@click.argument("run", cls=_Unlisted, required=False, type=run_path)
 @click.option(
     "--output",
     "-o",
@@ -37,7 +32,6 @@ class _Unlisted(click.Argument):
 @quiet_option
 @json_option
 def command(
-    run: Path | None,
     *,
     run_folder: Path | None,
     output: Path | None,
@@ -58,21 +52,13 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
         --output klue-sts.paritygate.tar
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.packing.write import pack_run
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.pack import print_pack
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.text import counted
 
-    folder = run_folder or run
-    if folder is None or (run is not None and run_folder is not None):
-        msg = "pack needs --run DIR" if folder is None else f"pack takes one run, and was given {run_folder} and {run}"
-        raise UsageError(
-            msg, hint="give the run folder that run or export printed", command="convert-and-validate pack --run DIR"
-        )
-    opened = open_run(folder)
+    opened = open_given_run(run_folder, "run or export")
     with progress_of(opened.resolved.name, is_quiet=quiet) as progress, stage(progress, "packing") as did:
         packed = pack_run(opened, output=output, with_inputs=not without_inputs, progress=progress)
         did(f"packed {counted(len(packed.manifest.files), 'file')}")

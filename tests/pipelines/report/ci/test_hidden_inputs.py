@@ -81,7 +81,7 @@ def _release(desk: Desk) -> Path:
 
 def _packed(desk: Desk, *options: str) -> tuple[set[str], set[str]]:
     """Return the names in a pack of the run, and those of the files that name a row."""
-    called = desk.call("pack", str(desk.run_folder), "--output", "run.tar", *options)
+    called = desk.call("pack", "--run", str(desk.run_folder), "--output", "run.tar", *options)
     assert called.code == 0, str(called)
     names, holding = set(), set()
     with tarfile.open(desk.folder / "run.tar") as archive:
@@ -153,7 +153,7 @@ def test_a_recording_that_holds_inputs_is_not_packed_where_they_are_hidden(desk:
     # A spec whose variants have failed would have to say why it asks less.
     _run(desk, report={"inputs": "hide"}, targets=["onnx-fp32"], tolerance={})
 
-    called = desk.call("pack", str(desk.run_folder))
+    called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 2, str(called)
     assert "holds inputs that probes made of the samples, and nothing could be validated without them" in called.err
