@@ -114,47 +114,6 @@ def _flush(stream: TextIO) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def load_later(name: str) -> None:
-    """Have a package load at its first use, because most commands leave all computing to their children.
-
-    With `importlib.util.LazyLoader`, the import of a module that imports the package is such a use.
-    """
-    import threading
-    from importlib.util import find_spec, module_from_spec
-    from types import ModuleType
-
-    lock, is_loading = threading.RLock(), False
-
-    class Later(ModuleType):
-        def __getattr__(self, attribute: str) -> object:
-            nonlocal is_loading
-            with lock:
-                if is_loading:
-                    # The package asks for a part of its own that it has not made yet; other threads wait for the lock.
-                    msg = f"module {name!r} has no attribute {attribute!r}"
-                    raise AttributeError(msg)
-                if self.__class__ is Later:
-                    is_loading = True
-                    self.__path__ = path
-                    try:
-                        loader.exec_module(self)
-                    except BaseException:
-                        sys.modules.pop(name, None)
-                        raise
-                    finally:
-                        is_loading = False
-                    self.__class__ = ModuleType  # type: ignore[assignment]  # now it is a module like any other
-            return getattr(self, attribute)
-
-    spec = None if name in sys.modules else find_spec(name)
-    if spec is not None and spec.loader is not None:
-        loader, package = spec.loader, module_from_spec(spec)
-        # Without a path, the import of a module of the package loads the package first.
-        path = package.__dict__.pop("__path__", [])
-        package.__class__ = Later
-        sys.modules[name] = package
-
-
 def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     import gc
     import traceback
@@ -163,7 +122,6 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
 
     # Most objects live until the end, so that looking for cycles among them every 700 objects takes long.
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
-    load_later("numpy")
 
     from paritygate.errors import ExitCode, ParitygateError
     from paritygate.pipelines.cli.app import cli
