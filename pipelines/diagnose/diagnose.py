@@ -27,6 +27,7 @@ class DiagnosisRequest:
 
     `rename` maps the reference's names of inputs to those of the samples. Of the samples, the batches with one of these
     `rows` are used, or the first ones if none is given. `most_tensors` limits the search; None does not.
+    With `is_emulated`, the candidate's values are rounded as on a device of its precision.
     `minimal` is the folder for the minimal models of the first place, with drawn inputs unless `has_real_inputs`.
     """
 
@@ -37,6 +38,7 @@ class DiagnosisRequest:
     rows: tuple[str, ...] = ()
     most_batches: int = 64
     most_tensors: int | None = None
+    is_emulated: bool = False
     minimal: Path | None = None
     has_real_inputs: bool = False
 
