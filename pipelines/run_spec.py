@@ -15,6 +15,7 @@ from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.choice.eligibility import LEFT_OUT
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.after_command import AfterCommand, run_after_command
 from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.promote import (
     FailedRunError,
@@ -86,6 +87,7 @@ class RunOutcome:
     rolled_back: Mapping[str, Any] | None = None  # the rollback that forbids the release
     advice: tuple[str, ...] = ()  # on that, one line each
     views: tuple[ViewUpdate, ...] = ()  # those that follow the alias, where it was moved
+    after: AfterCommand | None = None  # how the command of `promote.after` ended, where it was run
     jobs: tuple[JobDone, ...] = ()  # reused or done; empty without a cache
     left_out: tuple[str, ...] = ()  # what could not be written after the release, which stays; one line each
 
@@ -133,6 +135,7 @@ class RunOutcome:
             "would_release": self.would_release,
             "rolled_back": self.rolled_back,
             "views": [view.to_json() for view in self.views],
+            "after": None if self.after is None else to_data(self.after),
             "reports": [str(path) for path in self.reports],
             "jobs": [to_data(job) for job in self.jobs],
             "left_out": list(self.left_out),
@@ -283,6 +286,9 @@ def _run(
     if release is not None:
         model, aliases = release.model, release.aliases
         views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=())
+        called = after.do("run promote.after", lambda: run_after_command(run, repository, release), otherwise=None)
+        if called is not None:
+            promoted = replace(promoted, after=called, exit_code=worst_code([promoted.exit_code, called.code]))
     return replace(promoted, reports=reports, views=views)
 
 

@@ -98,7 +98,10 @@ class Result:
         report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
         if outcome.run.resolved.hides_inputs(is_leaving=True):
             report = report_without_inputs(report)
-        self._suites += suites_of_run(report, exit_code=outcome.exit_code, not_released=outcome.not_released)
+        problem = outcome.not_released
+        if outcome.after is not None and outcome.after.problem:
+            problem = f"released, but promote.after {outcome.after.problem}"
+        self._suites += suites_of_run(report, exit_code=outcome.exit_code, not_released=problem)
         if self.form == "github":
             self._summaries.append((report.model, render_markdown(report)))
 

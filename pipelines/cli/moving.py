@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from paritygate.codec import to_data
 from paritygate.machine import user_name
 from paritygate.pipelines.cli.json_file import JsonFile
+from paritygate.pipelines.release.after_command import AfterCommand
 from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.repository.aliases import AliasMove, Note
 from paritygate.pipelines.release.repository.commit import Commit
@@ -16,8 +17,9 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
-from paritygate.pipelines.report.terminal.release import print_alias_move
+from paritygate.pipelines.report.terminal.release import print_after_command, print_alias_move
 from paritygate.pipelines.report.terminal.serving.views import code_of_views, print_view_updates
+from paritygate.pipelines.run.workspace import worst_code
 from paritygate.roots import Root
 
 _Moved = TypeVar("_Moved", StoredRelease, AliasMove)
@@ -29,12 +31,15 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     *,
     show: Callable[[_Moved], None],
     show_last: Callable[[_Moved], None] | None = None,
+    follow: Callable[[_Moved], AfterCommand | None] | None = None,
+    again: str = "",
     json_target: str | None,
     is_quiet: bool,
 ) -> int:
-    """Move an alias by `work`, write its views and the JSON, then print, and return the exit code of the views.
+    """Move an alias by `work`, write its views and the JSON, then print, and return the exit code of what follows.
 
-    `show` prints the move, and `show_last` the next step.
+    `show` prints the move, and `show_last` the next step. `follow` runs the command of
+    the spec, and `again` repeats it.
 
     Raises:
         ParitygateError: The alias was not moved.
@@ -51,11 +56,17 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
         views: tuple[ViewUpdate, ...] = ()
         model, aliases = moved.model, moved.aliases
         views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=views)
-        after.do(written.words, lambda: written.write(_data(moved, views)), otherwise=None)
+        called: AfterCommand | None = None
+        if follow is not None:
+            called = after.do("run promote.after", lambda: follow(moved), otherwise=called)
+        extra = {} if follow is None else {"after": None if called is None else to_data(called)}
+        after.do(written.words, lambda: written.write({**_data(moved, views), **extra}), otherwise=None)
 
         def print_all() -> None:
             show(moved)
             print_view_updates(views, repository, is_quiet=is_quiet, to_stderr=json_target == "-")
+            if called is not None:
+                print_after_command(called, again, is_quiet=is_quiet, to_stderr=json_target == "-")
             if show_last is not None:
                 show_last(moved)
 
@@ -63,7 +74,7 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     finally:
         written.discard()
     print_errors(*after.left_out)
-    return code_of_views(views)
+    return worst_code([code_of_views(views), *([] if called is None else [called.code])])
 
 
 def move_alias(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
@@ -384,10 +385,27 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
     """
     if folder is None:
         msg = f"{click.get_current_context().command.name} needs --run DIR"
-        raise UsageError(msg, hint=f"give the run folder that {printed_by} printed")
+        hint = f"give the run folder that {printed_by} printed, or take the latest run"
+        raise UsageError(msg, hint=hint, command=_called_with("--run", "latest"))
     from paritygate.pipelines.run.workspace import open_run
 
     return open_run(folder)
+
+
+def _called_with(*more: str) -> str:
+    """Return the command as it was called, with more words."""
+    context = click.get_current_context()
+    words = ["convert-and-validate", str(context.command.name)]
+    for param in context.command.params:
+        value = context.params.get(str(param.name))
+        if value is None or context.get_parameter_source(str(param.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        if isinstance(param, click.Option) and param.is_flag:
+            words += param.opts[:1] if value else param.secondary_opts[:1]
+            continue
+        option = param.opts[:1] if isinstance(param, click.Option) else []
+        words += [word for item in (value if isinstance(value, tuple) else [value]) for word in (*option, str(item))]
+    return shlex.join([*words, *more])
 
 
 releases_option = click.option(

@@ -73,7 +73,7 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         release = replace(release, is_new=False, record=None, damaged=(), moved_from=None, unsigned_after=None)
     elif outcome.not_released != NOT_ASKED_FOR:
         return
-    again = replace(outcome, release=release, views=())
+    again = replace(outcome, release=release, views=(), after=None)
     lines, verdict = outcome_screen(replace(again, jobs=()))
     finished = FinishedRun(
         folder=run.folder,

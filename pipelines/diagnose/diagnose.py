@@ -17,6 +17,8 @@ from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.tensors.opening import KINDS
 
+# In these the inner tensors of a model can be read.
+_RUNTIMES = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 # More batches make no match clearer.
 _MATCHED_BATCHES = 3
 
@@ -27,6 +29,7 @@ class DiagnosisRequest:
 
     `rename` maps the reference's names of inputs to those of the samples. Of the samples, the batches with one of these
     `rows` are used, or the first ones if none is given. `most_tensors` limits the search; None does not.
+    With `is_emulated`, the candidate's values are rounded as on a device of its precision.
     `minimal` is the folder for the minimal models of the first place, with drawn inputs unless `has_real_inputs`.
     """
 
@@ -37,6 +40,7 @@ class DiagnosisRequest:
     rows: tuple[str, ...] = ()
     most_batches: int = 64
     most_tensors: int | None = None
+    is_emulated: bool = False
     minimal: Path | None = None
     has_real_inputs: bool = False
 
@@ -62,6 +66,11 @@ def request_of(
     """
     models = [_model(parse_model(text, samples.folder), kinds) for text in (reference, candidate)]
     return DiagnosisRequest(reference=models[0], candidate=models[1], samples=(samples,))
+
+
+def can_be_diagnosed(model: ModelRef, runtime: str | None) -> bool:
+    """Return whether `diagnose` takes a model that a comparison ran in this runtime."""
+    return model.kind in KINDS and runtime in _RUNTIMES
 
 
 def name_of(model: ModelRef) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.pipelines.inspecting.draft import draft_of
-from paritygate.pipelines.inspecting.hugging_face import holds_weights, module_of_weights
+from paritygate.pipelines.inspecting.hugging_face import WeightsModule, holds_weights, module_of_weights
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
@@ -45,6 +46,15 @@ class InitRequest:
     signature: str | None = None  # of a SavedModel; None for `serving_default`
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by input; empty to guess
     is_replacing: bool = False  # an existing file
+
+    @property
+    def words(self) -> list[str]:
+        """The command of this request, without the file to write."""
+        words = ["convert-and-validate", "init", self.model]
+        for option, value in (("--samples", self.samples), ("--signature", self.signature)):
+            words += [option, value] if value else []
+        columns = [("--columns", f"{name}={','.join(names)}") for name, names in self.columns.items()]
+        return [*words, *itertools.chain.from_iterable(columns)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +100,8 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         msg = "--columns names columns of a table, and there are no samples"
         raise UsageError(msg, hint="add the table: --samples rows.csv")
     out = request.here / request.out
-    _check_out(out, is_replacing=request.is_replacing)
     folder = out.parent.resolve()
+    _check_free(request)
     if holds_weights(request.here / request.model):
         return _write_of_weights(request, out, folder, time_limit_s=time_limit_s, progress=progress)
     source, samples = (_beside(text, request.here, folder) for text in (request.model, request.samples))
@@ -123,8 +133,9 @@ def _write_of_weights(
     """Write the spec of a folder of weights, and the module that loads it; neither, if the model fails."""
     samples = None if request.samples is None else request.here / request.samples
     made = module_of_weights(request.here / request.model, folder, samples if samples and samples.exists() else None)
+    if not request.is_replacing:
+        made = _beside_others(made, folder)
     file = folder / f"{made.name}.py"
-    _check_out(file, is_replacing=request.is_replacing)
     before = file.read_bytes() if file.is_file() else None
     write_bytes_atomically(file, made.text.encode(), elsewhere="name another file with --out")
     text = _beside(request.samples, request.here, folder)
@@ -175,13 +186,9 @@ def _write(
         draft.notes.append(f"model.source: {sources.note}")
     if sources.path is not None:
         draft.data["samples"]["path"] = sources.path
-    again = ["convert-and-validate", "init", request.model]
-    for option, value in (("--samples", request.samples), ("--signature", request.signature)):
-        again += [option, value] if value else []
-    again += [word for name, names in request.columns.items() for word in ("--columns", f"{name}={','.join(names)}")]
     run = shlex.join(["convert-and-validate", "run", str(request.out)])
     text = draft.text(
-        *_with_command("Written by:", shlex.join(again)),
+        *_with_command("Written by:", shlex.join(request.words)),
         "What is marked guess may be wrong: look at it, and correct it. All keys are in docs/spec.md.",
         *_with_command("Then:", run),
     )
@@ -209,11 +216,26 @@ def _with_command(words: str, command: str) -> list[str]:
     return [line] if len(line) <= _COMMENT else [words, f"  {command}"]
 
 
-def _check_out(out: Path, *, is_replacing: bool) -> None:
-    if is_there(out) and (out.is_dir() or not is_replacing):
-        msg = f"{out} exists, and is left alone"
-        hint = "name another file with --out" if out.is_dir() else "name another file with --out, or add --force"
-        raise UsageError(msg, hint=hint)
+def _check_free(request: InitRequest) -> None:
+    """Raise a UsageError if the file is there, with a command that writes another one."""
+    out = request.here / request.out
+    if not is_there(out) or (request.is_replacing and not out.is_dir()):
+        return
+    names = (request.out.with_stem(f"{request.out.stem}-{number}") for number in itertools.count(2))
+    free = next(name for name in names if not is_there(request.here / name))
+    words = [*request.words, *(["--name", request.name] if request.name else []), "--out", str(free)]
+    msg = f"{request.out} exists, and init replaces no file unasked"
+    advice = "write another file" if out.is_dir() else "add --force to replace it, or write another file"
+    raise UsageError(msg, hint=advice, command=shlex.join(words))
+
+
+def _beside_others(made: WeightsModule, folder: Path) -> WeightsModule:
+    """Return the module by the first name that no other module has; one with the same code is used again."""
+    code = made.text.encode()
+    names = itertools.chain([made.name], (f"{made.name}_{number}" for number in itertools.count(2)))
+    files = ((name, folder / f"{name}.py") for name in names)
+    free = next(name for name, file in files if not is_there(file) or (file.is_file() and file.read_bytes() == code))
+    return replace(made, name=free)
 
 
 def _beside(text: str | None, here: Path, folder: Path) -> str | None:

@@ -22,6 +22,7 @@ from paritygate.validate.divergence.result import Divergence, Minimal
 from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
+from paritygate.validate.tensors.emulated_values import EmulatedValues
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
 from paritygate.validate.tensors.opening import open_graphs
@@ -38,7 +39,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     stages = staged(request.reference, request.candidate)
     if stages is not None:
         return to_data(locate_stage(*stages, feeds))
-    found = locate_in(*open_graphs(request.reference, request.candidate, feeds, request.most_tensors), feeds)
+    theirs, ours = open_graphs(request.reference, request.candidate, feeds, request.most_tensors)
+    if request.is_emulated:
+        ours = replace(ours, values=EmulatedValues(ours.model, ours.path))
+    found = locate_in(theirs, ours, feeds)
     return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
 
 

@@ -16,7 +16,7 @@ from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.comparisons import built_from
-from paritygate.pipelines.run.evidence import EvidenceEntry
+from paritygate.pipelines.run.evidence import EMULATED, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import first_line_of
 from paritygate.validate.divergence.result import LOCATED, POSSIBLE, Divergence
@@ -24,8 +24,8 @@ from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, Cause
 from paritygate.validate.tensors.opening import KINDS
 from paritygate.validate.words.sentence import joined, say
 
-# The kind of the cause that names operators.
-OPERATORS = "operators"
+# The kinds of causes that name operators.
+OPERATORS, OVERFLOW = "operators", "overflow"
 _ONNX, FP32_EXPORT = "onnx", "onnx-fp32"
 # Tensors that are computed at most, in all runs of both models together, and batches that are looked at.
 _MOST_TENSORS, _MOST_BATCHES = 200_000, 16
@@ -117,7 +117,8 @@ def cause_of_failure(
 ) -> Cause | None:
     """Return the operators at which a failed ONNX variant parts from the source or the FP32 export.
 
-    None without a model to compare it with, and where no operator can be named. Only the disk stops a run.
+    An emulated one is looked at for overflow alone. None without a model to compare it with, and where no operator can
+    be named. Only the disk stops a run.
 
     Raises:
         StorageError: The disk is full.
@@ -131,17 +132,20 @@ def cause_of_failure(
         raise
     except ParitygateError:
         return None
-    place = make_marked_folder(run.jobs(f"diagnose-{name}"))
+    is_emulated = entry.evidence == EMULATED
+    place = make_marked_folder(run.jobs(f"diagnose-{name}{'-emulated' if is_emulated else ''}"))
     limit_s = min(time_limit_s, _LONGEST_S)
-    job = replace(found.request, most_tensors=_MOST_TENSORS).job(place, f"the diagnosis of {name}", limit_s)
+    request = replace(found.request, most_tensors=_MOST_TENSORS, is_emulated=is_emulated)
+    job = request.job(place, f"the diagnosis of {name}", limit_s)
     try:
         data = run.do(job, progress)
         with reading_result(job):
-            return _cause(from_data(Divergence, data))
+            cause = _cause(from_data(Divergence, data))
     except StorageError:
         raise
     except ParitygateError as err:
-        return Cause(kind=OPERATORS, outcome=FAULT, words=say("cause.fault", reason=first_line_of(str(err))))
+        cause = Cause(kind=OPERATORS, outcome=FAULT, words=say("cause.fault", reason=first_line_of(str(err))))
+    return None if is_emulated and cause is not None and cause.kind != OVERFLOW else cause
 
 
 def _cause(divergence: Divergence) -> Cause | None:
@@ -160,4 +164,6 @@ def _cause(divergence: Divergence) -> Cause | None:
     ]
     # Places are proven together, or none is.
     proven = say("cause.proven") if all(place.proven for place in places) else ()
-    return Cause(kind=OPERATORS, outcome=NAMED, words=joined(words, "; ") + proven + stopped)
+    are_beyond = any(sentence.key == "divergence.overflow" for place in places for sentence in place.words)
+    kind = OVERFLOW if are_beyond else OPERATORS
+    return Cause(kind=kind, outcome=NAMED, words=joined(words, "; ") + proven + stopped)

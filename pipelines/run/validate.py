@@ -121,10 +121,14 @@ def _validate(
     if is_diagnosing:
         # The evidence of the verdicts stays, whatever ends the diagnosis.
         diagnosed = validator.diagnosed(entries)
-        if diagnosed != entries:
+        predicted = tuple(
+            entry if entries[entry.variant].verdict == Verdict.FAIL else validator.diagnosed_by(entry, entries)
+            for entry in emulated
+        )
+        if diagnosed != entries or predicted != tuple(emulated):
             entries = diagnosed
             variants = tuple(entries.get(each.variant, each) for each in evidence.variants)
-            _write(run, replace(evidence, variants=variants))
+            _write(run, replace(evidence, variants=variants, emulated=predicted))
     return {name: entry.result for name, entry in entries.items() if entry.result is not None}
 
 
@@ -231,13 +235,14 @@ class _Validator:
 
     def diagnosed(self, entries: Mapping[str, EvidenceEntry]) -> dict[str, EvidenceEntry]:
         """Return the entries, with the operators at which variants that failed part from the reference."""
-        return {name: self._diagnosed(name, entry, entries) for name, entry in entries.items()}
+        return {name: self.diagnosed_by(entry, entries) for name, entry in entries.items()}
 
-    def _diagnosed(self, name: str, entry: EvidenceEntry, entries: Mapping[str, EvidenceEntry]) -> EvidenceEntry:
-        result, run = entry.result, self._run
+    def diagnosed_by(self, entry: EvidenceEntry, entries: Mapping[str, EvidenceEntry]) -> EvidenceEntry:
+        """Return one entry likewise; `entries` has that of the export."""
+        result, run, name = entry.result, self._run, entry.variant
         if result is None or result.verdict != Verdict.FAIL:
             return entry
-        from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
+        from paritygate.pipelines.run.diagnosis import FP32_EXPORT, OVERFLOW, cause_of_failure
 
         export = entries.get(FP32_EXPORT)
         # An export that was not compared, or fails, is no reference.
@@ -249,7 +254,9 @@ class _Validator:
         cause = cause_of_failure(run, entry, is_export_right=is_right, time_limit_s=self._time_limit_s, progress=report)
         if cause is None:
             return entry
-        return replace(entry, result=replace(result, causes=[*result.causes, cause]))
+        # A trial with smaller values avoids an overflow, and does not explain it.
+        earlier = [each for each in result.causes if cause.kind != OVERFLOW or each.rows is None]
+        return replace(entry, result=replace(result, causes=[*earlier, cause]))
 
     def result_of(
         self, name: str, artifact: Artifact, comparison: RunComparison, damage: ParitygateError | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -418,6 +419,10 @@ class PromotePart(SpecPart):
         description="What is released where nothing fits, and nothing that is required failed: source, the source "
         "itself, if the alias has no release yet (the default); replace, also where it has one; none, nothing.",
     )
+    after: str | list[str] = Field(
+        default_factory=list,
+        description="A command to run after a release or a move of its alias, with the manifest on standard input.",
+    )
 
     @field_validator("prefer", mode="before")
     @classmethod
@@ -445,6 +450,21 @@ class PromotePart(SpecPart):
     @classmethod
     def _known_factors(cls, value: dict[str, float]) -> dict[str, float]:
         return check_factors(value)
+
+    @field_validator("after")
+    @classmethod
+    def _has_words(cls, value: str | list[str]) -> str | list[str]:
+        # `shlex` names an unclosed quotation.
+        words = shlex.split(value) if isinstance(value, str) else value
+        if not all(words) or (isinstance(value, str) and not words):
+            msg = "a command is needed, as one text or as a list of words that are not empty"
+            raise ValueError(msg)
+        return value
+
+    @property
+    def after_words(self) -> tuple[str, ...]:
+        """The words of the command after a release; none if there is no command."""
+        return tuple(shlex.split(self.after) if isinstance(self.after, str) else self.after)
 
 
 class ServePart(SpecPart):

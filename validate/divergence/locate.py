@@ -13,6 +13,7 @@ from paritygate.validate.divergence.frontier import frontier_of
 from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
 from paritygate.validate.divergence.node_differences import Sides
+from paritygate.validate.divergence.overflow import LARGEST, first_overflow
 from paritygate.validate.divergence.proof import Proof
 from paritygate.validate.divergence.region import Region, merged, region_at, whole_region
 from paritygate.validate.divergence.result import (
@@ -148,7 +149,7 @@ class _Search:
                 tensors=len(self._ours.inner()),
                 not_located=unknown,
             )
-        places = self._exchanged() or self._spread_over_weights()
+        places = self._overflowed() or self._exchanged() or self._spread_over_weights()
         if places:
             return self._divergence(places, min(_TOLERANCES))
         tried: list[Divergence] = []
@@ -172,6 +173,32 @@ class _Search:
             for graph, sketches in ((self._ours, self._sketches), (self._theirs, self._wanted))
         )
         return next((name for name in reversed(_TIGHTEST) if name in ours - theirs), "")
+
+    def _overflowed(self) -> list[Located]:
+        """Return the first node of an FP16 candidate with values beyond the range, if in FP32 its outputs are right."""
+        if self._lowered != "float16" or self._ours.framework:
+            return []
+        limit = _TIGHTEST[self._lowered]
+
+        def is_right(sketches: Mapping[str, Sketch]) -> bool:
+            errors = self._errors_of(sketches)
+            floats = [name for name in errors if sketches[name].kind == "f"]
+            return max((errors[name] for name in floats or errors), default=0.0) <= limit
+
+        wrong = [name for name, error in self._errors.items() if error > limit]
+        found = first_overflow(self._ours, self._partners, wrong, self._feeds, is_right)
+        if found is None:
+            return []
+        errors = {
+            other: error_between(found.values, sketch)
+            for other, sketch in self._wanted.items()
+            if other in self._theirs.producers
+        }
+        nearest = min(errors, key=errors.__getitem__, default="")
+        others = [self._theirs.producers[nearest]] if nearest and errors[nearest] <= limit else []
+        words = say("divergence.overflow", operator=found.node.op_type, largest=found.largest, limit=LARGEST)
+        words += say("divergence.overflow_more", count=found.others) if found.others else ()
+        return [_located(Region(candidate=[found.node], reference=others, words=words), LIKELY)]
 
     def _exchanged(self) -> list[Located]:
         """Return the outputs with the values of another output of the reference, if that explains all differences."""

@@ -33,7 +33,8 @@ class Sketch:
     `kind` is `f` for floats, `i` for whole numbers, `b` for booleans, `t` for text and `x` for anything else. `sizes`
     is the number of values in each batch. `values` are the sums, or all values, of each batch one after the other,
     float64, shape `(n,)`. `scale` has the size that a relative error of 1 in every value has in each of them, float64,
-    shape `(n,)`. `is_flat` means that all values are equal, so a match shows little. `labels` are the keys of a map.
+    shape `(n,)`. `is_flat` means that all values are equal, so a match shows little. `is_finite` means that none is
+    NaN or infinite. `labels` are the keys of a map.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Sketch:
     scale: NDArray[np.float64]
     is_flat: bool
     dtype: str
+    is_finite: bool = True
     labels: tuple[str, ...] = ()
 
     @property
@@ -63,10 +65,11 @@ def sketch_of(arrays: Sequence[NDArray[Any]]) -> Sketch:
     return Sketch(
         kind=kind,
         sizes=tuple(array.size for array in arrays),
-        values=np.concatenate([values for values, _ in parts]),
-        scale=np.concatenate([scale for _, scale in parts]),
+        values=np.concatenate([values for values, _, _ in parts]),
+        scale=np.concatenate([scale for _, scale, _ in parts]),
         is_flat=all(_is_flat(array) for array in arrays),
         dtype=dtype,
+        is_finite=all(is_finite for _, _, is_finite in parts),
         labels=labels,
     )
 
@@ -90,15 +93,16 @@ def _numbers(array: NDArray[np.generic], kind: str) -> NDArray[np.float64]:
     return array.reshape(-1).astype(np.float64)
 
 
-def _part(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _part(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
     # NaN and infinities become large numbers of their own, so that they match only each other.
     is_finite = np.isfinite(values)
-    if not is_finite.all():
+    are_finite = bool(is_finite.all())
+    if not are_finite:
         largest = float(np.abs(values[is_finite]).max(initial=0.0)) or 1.0
         values = np.nan_to_num(values, nan=3e3 * largest, posinf=5e3 * largest, neginf=-7e3 * largest)
     size = _typical(values)
     if values.size <= _MOST:
-        return values, size + np.abs(values)
+        return values, size + np.abs(values), are_finite
     # Numbers such as the -10,000 of a mask are far larger than all others, and would hide these in a sum.
     is_huge = np.abs(values) > _HUGE * size
     rows = -(-values.size // _MOST)
@@ -106,7 +110,7 @@ def _part(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     huge = float(np.abs(values[is_huge]).max(initial=0.0))
     parts = [_sums(np.where(is_huge, 0.0, signed), rows), _sums(np.where(is_huge, signed, 0.0), rows)]
     spread = _DEVIATIONS * np.sqrt(rows)
-    return np.concatenate(parts), np.repeat([spread * size, spread * (huge or size)], _MOST)
+    return np.concatenate(parts), np.repeat([spread * size, spread * (huge or size)], _MOST), are_finite
 
 
 def _typical(values: NDArray[np.float64]) -> float:

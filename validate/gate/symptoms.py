@@ -253,8 +253,8 @@ def _empty_rows(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
         if empty == rows.beyond:
             yield (
                 f"only rows without any position in {name} {rows.verb}: {counted(empty, 'row')} of {rows.rows}; if the "
-                f"service never gets such rows, remove them from the samples, or declare roles: {{{name}: "
-                "{empty: false}} in the spec (--role of compare)"
+                f"service never gets such rows, remove them from the samples, or add empty: false to {name} below "
+                "roles in the spec (--role of compare)"
             )
             return
 

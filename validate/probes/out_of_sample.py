@@ -12,10 +12,11 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.codec import to_data
 from paritygate.signature import is_float_dtype
 from paritygate.text import in_full
 from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind
@@ -113,8 +114,11 @@ class _OfInput:
     role: InputRole
     seen: InputSurvey
 
-    def _roles(self, said: str) -> str:
-        return f"roles: {{{self.name}: {{{said}}}}}"
+    def _roles(self, **said: str) -> str:
+        """Return the whole entry of the input, so that what is declared of it already stays."""
+        declared = {key: _written(value) for key, value in to_data(self.role.declared).items() if value is not None}
+        entry = ", ".join(f"{key}: {value}" for key, value in {**declared, **said}.items())
+        return f"roles: {{{self.name}: {{{entry}}}}}"
 
     def _by_row(self, flags: Flags) -> Flags:
         if not self.seen.has_rows or not flags.ndim:
@@ -136,8 +140,8 @@ class _OfInput:
                 kind=OutOfSampleKind.EMPTY_MASK,
                 words=f"an empty row of {self.name}",
                 at=by_kind[Padding.EMPTY],
-                if_it_occurs=self._roles("empty: true"),
-                if_it_never_occurs=self._roles("empty: false"),
+                if_it_occurs=self._roles(empty="true"),
+                if_it_never_occurs=self._roles(empty="false"),
                 is_declared_not_to_occur=declared.empty is False,
             )
         for kind, words in _PADDING_WORDS.items():
@@ -147,8 +151,8 @@ class _OfInput:
                     kind=OutOfSampleKind.PADDING,
                     words=words.format(input=self.name),
                     at=by_kind[kind],
-                    if_it_occurs=self._roles(f"padding: {_listed([*seen, kind])}"),
-                    if_it_never_occurs=self._roles(f"padding: {_listed(seen or [Padding.NONE])}"),
+                    if_it_occurs=self._roles(padding=_listed([*seen, kind])),
+                    if_it_never_occurs=self._roles(padding=_listed(seen or [Padding.NONE])),
                     is_declared_not_to_occur=declared.padding is not None,
                 )
         # A row without padding is judged by its size.
@@ -158,8 +162,8 @@ class _OfInput:
             kind=OutOfSampleKind.SHORT,
             words=f"fewer real positions in {self.name}",
             at=is_short,
-            if_it_occurs=self._roles("shortest: 1"),
-            if_it_never_occurs=self._roles(f"shortest: {shortest}"),
+            if_it_occurs=self._roles(shortest="1"),
+            if_it_never_occurs=self._roles(shortest=str(shortest)),
             is_declared_not_to_occur=declared.shortest is not None,
         )
 
@@ -180,8 +184,8 @@ class _OfInput:
                 kind=OutOfSampleKind.IDS,
                 words=f"ids of {self.name} {words} {low if words == 'below' else high}",
                 at=self._by_row(flags),
-                if_it_occurs=self._roles(f"low: {min(low, int(wide.min()))}, high: {max(high, int(wide.max()))}"),
-                if_it_never_occurs=self._roles(f"low: {low}, high: {high}"),
+                if_it_occurs=self._roles(low=str(min(low, int(wide.min()))), high=str(max(high, int(wide.max())))),
+                if_it_never_occurs=self._roles(low=str(low), high=str(high)),
                 is_declared_not_to_occur=is_declared,
             )
 
@@ -245,9 +249,9 @@ class _OfInput:
             words=f"{words} {self.name} beyond those seen",
             at=self._by_row(flags),
             if_it_occurs=self._roles(
-                f"low: {in_full(min(low, float(finite.min())))}, high: {in_full(max(high, float(finite.max())))}"
+                low=in_full(min(low, float(finite.min()))), high=in_full(max(high, float(finite.max())))
             ),
-            if_it_never_occurs=self._roles(f"low: {in_full(low)}, high: {in_full(high)}")
+            if_it_never_occurs=self._roles(low=in_full(low), high=in_full(high))
             if np.isfinite(middle) and is_one
             else "",
             is_declared_not_to_occur=any(are_excluded),
@@ -268,8 +272,8 @@ class _OfInput:
                     kind=kind,
                     words=f"{'NaN' if kind is OutOfSampleKind.NAN else 'infinity'} in {self.name}",
                     at=self._by_row(flags),
-                    if_it_occurs=self._roles(f"{kind}: true"),
-                    if_it_never_occurs=self._roles(f"{kind}: false"),
+                    if_it_occurs=self._roles(**{str(kind): "true"}),
+                    if_it_never_occurs=self._roles(**{str(kind): "false"}),
                     is_declared_not_to_occur=may_occur is False,
                 )
 
@@ -306,17 +310,29 @@ def _listed(kinds: Sequence[Padding]) -> str:
     return str(kinds[0]) if len(kinds) == 1 else f"[{', '.join(map(str, kinds))}]"
 
 
+def _written(value: Any) -> str:  # noqa: ANN401 - JSON data of a declared role
+    if isinstance(value, list):
+        return value[0] if len(value) == 1 else f"[{', '.join(value)}]"
+    return str(value).lower() if isinstance(value, bool) else in_full(value) if isinstance(value, float) else str(value)
+
+
+def below_roles(said: str) -> str:
+    """Return `roles: {attention_mask: {empty: true}}` as the line that goes below `roles` of a spec."""
+    return _OF_ONE_INPUT.sub(lambda found: f"{found[1]}: {found[2]}", said)
+
+
 def role_option(said: str) -> str:
     """Return `roles: {attention_mask: {empty: true}}` as `--role 'attention_mask={empty: true}'`; other texts stay."""
     return _OF_ONE_INPUT.sub(lambda found: f"--role {shlex.quote(f'{found[1]}={found[2]}')}", said)
 
 
 def how_to_declare(said: str, *, has_spec: bool) -> str:
-    """Return how to declare a fact of an input: `write ... in the spec`, or `give --role ...` without one."""
+    """Return how to declare a fact of an input: the line for the spec, or `give --role ...` without one."""
     if not said:
         return "nothing has to be declared: it stays a finding"
     if has_spec:
-        return f"write {said} in the spec"
+        line = below_roles(said)
+        return f"write {said} in the spec" if line == said else f"write below roles in the spec: {line}"
     option = role_option(said)
     # A text without roles has no option.
     return f"write {said} in a spec" if option == said else f"give {option}"

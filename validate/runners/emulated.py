@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-_LOW_DTYPES: Mapping[str, np.dtype[Any]] = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+LOW_DTYPES: Mapping[str, np.dtype[Any]] = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _FATAL = 4
 # No operators are fused, because rounding happens between them.
 _LEVEL = "ORT_ENABLE_BASIC"
@@ -197,13 +197,13 @@ class EmulatedRunner(Runner):
 
 
 def _widened(array: NDArray[Any]) -> NDArray[Any]:
-    wide = array.astype(np.float32) if array.dtype.name in _LOW_DTYPES else array
+    wide = array.astype(np.float32) if array.dtype.name in LOW_DTYPES else array
     return np.asarray(wide, order="C")
 
 
 def _narrowed(array: NDArray[Any], dtype: str) -> NDArray[Any]:
     # Values are rounded already, so only the dtype changes.
-    return array.astype(_LOW_DTYPES[dtype]) if dtype in _LOW_DTYPES else array
+    return array.astype(LOW_DTYPES[dtype]) if dtype in LOW_DTYPES else array
 
 
 def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:

@@ -44,10 +44,13 @@ class OnnxValues:
         if session is None:
             # The last one goes first, so that two are never there at once.
             self._last = None, None
-            session = _open(_changed(self._model, names, values), self._path)
+            session = self._session(_changed(self._model, names, values))
         # Several values are tried in one place, one after the other.
         self._last = key, session
         return partial(_run, session, list(names))
+
+    def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+        return _open(model, self._path)
 
 
 def run_model(model: onnx.ModelProto, names: list[str], feed: Feed, path: Path) -> Arrays:

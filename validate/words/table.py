@@ -330,6 +330,9 @@ _DIVERGENCE = {
     "divergence.no_budget": "the budget of tensors does not allow one run of each model",
     "divergence.rounding": "the difference is no larger than the candidate's rounding of every tensor",
     "divergence.small": "it is small and may be rounding; graph-diff --within 1e-6 lists the nodes that differ",
+    "divergence.overflow": "{operator} overflows because its values reach {largest:.4g} in FP32, and FP16 ends at "
+    "{limit:.0f}",
+    "divergence.overflow_more": "; {count:#later operator} {count:overflows|overflow} too",
     "divergence.all_matched": "every inner tensor has a partner",
     "divergence.exchanged": "output {output} has the values of the reference's output {other}",
     "divergence.no_partner": "the candidate has {operator}, and no tensor of the reference has its values",

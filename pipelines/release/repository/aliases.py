@@ -239,7 +239,7 @@ def _move(  # noqa: PLR0913, PLR0917 - shared by the two ways to move an alias
         return record
 
     with store_of(repository).staging() as staging:
-        number = append_record(repository, model, record_of, staging, commit, known.history)
+        number = append_record(repository, model, record_of, staging, commit, known)
     return replace(moves[-1], record=number)
 
 

@@ -32,6 +32,7 @@ _LOG = "log"
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 # Records that this process has read, by place, name and what changes with the content: a log only grows.
 _RECORDS: dict[tuple[str, str, Hashable], Record] = {}
+_Contents = dict[str, tuple[bytes, Hashable]]  # by name, with the tags
 
 
 def log_folder(repository: Root, model: str) -> Root:
@@ -62,30 +63,39 @@ def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> 
             written by a later paritygate.
     """
     store = store_of(repository)
-    if known and _read(store, _record_name(model, len(known)), {}, {}) != known[-1]:
-        known = ()
-    listed = {} if known else store.tags(f"{_LOG}/{model}")
+    if known and _read(store, _record_name(model, len(known)), {}, {}) == known[-1]:
+        return _with_later(repository, model, known, {}, {})
+    listed = store.tags(f"{_LOG}/{model}")
     tags = {name: tag for name, tag in listed.items() if _NUMBERED.fullmatch(name)}
-    if not tags and not known:
+    if not tags:
         return ()
-    last = max((int(name.partition(".")[0]) for name in tags), default=0)
+    last = max(int(name.partition(".")[0]) for name in tags)
     # Several at once, which takes a store far away as long as one.
     unread = [name for number in range(1, last + 1) if not _is_read(store, name := _record_name(model, number), tags)]
-    contents: dict[str, bytes] = {}
-    records = list(known)
+    contents: _Contents = {}
     with reading_errors(log_folder(repository, model)):
         _read_listed(store, unread, contents)
+    records = _with_later(repository, model, (), tags, contents)
+    if len(records) < last:
+        name = _record_name(model, len(records) + 1)
+        msg = f"record {repository / name} is missing, though later ones are there"
+        raise RepositoryError(msg, hint="restore it from a backup: records are never removed")
+    return records
+
+
+def _with_later(
+    repository: Root, model: str, known: Sequence[Record], tags: Mapping[str, Hashable], contents: _Contents
+) -> tuple[Record, ...]:
+    """Return `known` and the records after them, read one by one until there is none."""
+    store, records = store_of(repository), list(known)
+    with reading_errors(log_folder(repository, model)):
         while True:
             name = _record_name(model, len(records) + 1)
             record = _read(store, name, tags, contents)
             if record is None:
-                break
+                return tuple(records)
             _check_follows(str(repository / name), record, records[-1] if records else None)
             records.append(record)
-    if len(records) < last:
-        msg = f"record {repository / name} is missing, though later ones are there"
-        raise RepositoryError(msg, hint="restore it from a backup: records are never removed")
-    return tuple(records)
 
 
 def _tag(name: str, tags: Mapping[str, Hashable]) -> Hashable:
@@ -97,10 +107,10 @@ def _is_read(store: Store, name: str, tags: Mapping[str, Hashable]) -> bool:
     return tag is not None and (str(store.place), name, tag) in _RECORDS
 
 
-def _read_listed(store: Store, names: list[str], contents: dict[str, bytes]) -> None:
+def _read_listed(store: Store, names: list[str], contents: _Contents) -> None:
     """Read records into `contents`, up to the first that is missing."""
     try:
-        contents.update(zip(names, store.read(names), strict=False))
+        contents.update(zip(names, store.read_tagged(names), strict=False))
     except FileNotFoundError:
         # The caller finds out which one.
         return
@@ -109,19 +119,25 @@ def _read_listed(store: Store, names: list[str], contents: dict[str, bytes]) -> 
         raise RepositoryError(msg, hint="remove it, or restore the record from a backup") from err
 
 
-def _read(store: Store, name: str, tags: Mapping[str, Hashable], contents: dict[str, bytes]) -> Record | None:
+def _read(store: Store, name: str, tags: Mapping[str, Hashable], contents: _Contents) -> Record | None:
     """Return a record, from what was read before if its file is the same; None if there is no such file."""
-    key = (str(store.place), name, _tag(name, tags))
-    if key[2] is not None and key in _RECORDS:
+    listed = _tag(name, tags)
+    key = (str(store.place), name, listed)
+    if listed is not None and key in _RECORDS:
         return _RECORDS[key]
     if name not in contents:
         _read_listed(store, [name], contents)
     if name not in contents:
         return None
-    record = _parse_record(str(store.place / name), contents[name])
-    if key[2] is not None:
+    content, tag = contents[name]
+    # Of a content that came with its own tag, which may be a later one than the listed.
+    key = (*key[:2], listed if tag is None else tag)
+    if key not in _RECORDS:
+        record = _parse_record(str(store.place / name), content)
+        if key[2] is None:
+            return record
         _RECORDS[key] = record
-    return record
+    return _RECORDS[key]
 
 
 def _parse_record(path: str, content: bytes) -> Record:
@@ -157,30 +173,37 @@ def _check_follows(path: str, record: Record, before: Record | None) -> None:
     raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
 
 
+def read_state_of(repository: Root, model: str, known: ModelState | None = None) -> ModelState:
+    """Return the state of a model's log, empty for an unknown model; `known` is one that was read before.
+
+    Raises:
+        RepositoryError: The log is corrupt, as in `read_records`, or its records contradict each other.
+    """
+    return state_of(read_records(repository, model, () if known is None else known.history), known)
+
+
 def append_record(  # noqa: PLR0913, PLR0917 - the two last have defaults
     repository: Root,
     model: str,
     record_of: Callable[[ModelState], Record | None],
     staging: Path,
     commit: Commit[Any] | None = None,
-    known: Sequence[Record] = (),
+    known: ModelState | None = None,
 ) -> int | None:
     """Append a record to the model's log and return its number, once it is lasting; None if there is none to append.
 
     When other processes append at the same time, each record gets its own number and names the digest of the one before
     it. `record_of` returns the record, given the state before it, or None; it runs again if another process took the
-    number. `staging` is a staging folder of this store. `commit` is told when the record is there. `known` are the
-    records that were read before.
+    number. `staging` is a staging folder of this store. `commit` is told when the record is there. `known` is the
+    state that was read before.
 
     Raises:
         RepositoryError: The record contradicts the log, or the log cannot be read.
         StorageError: The log cannot be written.
     """
     store = store_of(repository)
+    state = read_state_of(repository, model, known)
     while True:
-        # Not listed again: while many append, most of them find their number taken many times.
-        known = read_records(repository, model, known)
-        state = state_of(known)
         record = record_of(state)
         if record is None:
             return None
@@ -202,3 +225,5 @@ def append_record(  # noqa: PLR0913, PLR0917 - the two last have defaults
                     finish()
         if is_created:
             return number
+        # Not listed again: while many append, most of them find their number taken many times.
+        state = state_of(_with_later(repository, model, state.history, {}, {}), state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,9 @@ from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
 from paritygate.files import (
     digest_of_bytes,
-    fsync_tree,
     json_bytes,
     json_of,
     storage_errors,
-    write_bytes_atomically,
-    write_json_atomically,
 )
 from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
@@ -38,7 +35,7 @@ from paritygate.pipelines.release.repository.candidate import (
 )
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.identity import identity_in, identity_of
-from paritygate.pipelines.release.repository.log import append_record, read_records
+from paritygate.pipelines.release.repository.log import append_record, read_state_of
 from paritygate.pipelines.release.repository.manifest import (
     difference_of_release,
     make_manifest,
@@ -48,7 +45,7 @@ from paritygate.pipelines.release.repository.manifest import (
 from paritygate.pipelines.release.repository.parity import parity_of
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.rolled_back import check_not_rolled_back
-from paritygate.pipelines.release.repository.state import ModelState, state_of
+from paritygate.pipelines.release.repository.state import ModelState
 from paritygate.pipelines.release.repository.store import release_folder, release_name, stored_versions
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, signature_of
 from paritygate.pipelines.release.stores.disk import digests_below
@@ -129,7 +126,7 @@ def promote(
     for variant in candidate.variants:
         check_files(variant)
     # A corrupt log stops the release before anything is copied.
-    state = state_of(read_records(repository, candidate.model))
+    state = read_state_of(repository, candidate.model)
     _check_current(candidate, state)
     same, damaged = _same_release(repository, candidate, state)
     _check_not_rolled_back(repository, candidate, state, same)
@@ -169,7 +166,7 @@ def promote(
                 commit.begin(release_of(same, manifest, len(now.history) + 1, now=now, is_new=False))
             return record
 
-        number = append_record(repository, candidate.model, record_of, staging, commit, state.history)
+        number = append_record(repository, candidate.model, record_of, staging, commit, state)
         return release_of(same, manifest, number, now=before, is_new=False)
 
 
@@ -264,7 +261,7 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
     """
     content = staging / CONTENT
     files = _copy(candidate, content)
-    version, manifest, signature = _claim_version(repository, candidate, staging, files, state.history)
+    version, manifest, signature = _claim_version(repository, candidate, staging, files, state)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
     released = replace(
         _record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest, signature=signature
@@ -286,7 +283,7 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
         return record
 
     try:
-        number = append_record(repository, candidate.model, record_of, staging, commit, state.history)
+        number = append_record(repository, candidate.model, record_of, staging, commit, state)
     except BaseException:
         _withdraw_unrecorded(staging, repository, candidate.model, version)
         raise
@@ -297,17 +294,16 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
 
 
 def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
-    """Copy all files except the manifest into `content`, on the disk and checked; return their digests."""
+    """Copy all files except the manifest into `content`, checked; return their digests."""
     with storage_errors(content):
         for variant in candidate.variants:
             _copy_variant(variant, content / variant.name)
         for name, contents in candidate.reports.items():
             (content / name).write_bytes(contents())
-        write_json_atomically(content / EVIDENCE_FILE, dict(candidate.evidence))
+        (content / EVIDENCE_FILE).write_bytes(json_bytes(dict(candidate.evidence)))
         for path in content.rglob("*"):
             if path.is_file():
                 _make_read_only(path)
-        fsync_tree(content)
     files = digests_below(content)
     check_copies(candidate, files)
     if candidate.signer is not None:
@@ -320,13 +316,15 @@ def _copy_variant(variant: VariantCandidate, folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         # Why not a hard link? The run folder's file could still be changed, and the release with it.
         shutil.copyfile(variant.folder / name, folder / name)
-    write_json_atomically(folder / ARTIFACT_FILE, dict(variant.record))
+    (folder / ARTIFACT_FILE).write_bytes(json_bytes(dict(variant.record)))
 
 
 def _write(path: Path, content: bytes) -> str:
-    """Write a file that is on the disk and read-only, and return its digest."""
-    write_bytes_atomically(path, content)
-    _make_read_only(path)
+    """Write a read-only file, in place of an earlier one, and return its digest."""
+    with storage_errors(path):
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        _make_read_only(path)
     return digest_of_bytes(content)
 
 
@@ -334,15 +332,15 @@ def _make_read_only(path: Path) -> None:
     path.chmod(path.stat().st_mode & ~0o222)
 
 
-def next_version(repository: Root, model: str, known: Sequence[Record] = ()) -> int:
+def next_version(repository: Root, model: str, known: ModelState | None = None) -> int:
     """Return the number after all those in the store or in the log, 1 for a new model.
 
-    `known` are records that were read before.
+    `known` is a state that was read before.
     The number of a folder without record counts, so nobody takes the leftover of a crash for a release.
     """
     # The store first: gc records a number and then deletes its files, so one of the two has it.
     stored = stored_versions(repository, model)
-    state = state_of(read_records(repository, model, known))
+    state = read_state_of(repository, model, known)
     return max([*stored, *state.releases, *state.collected], default=0) + 1
 
 
@@ -351,7 +349,7 @@ def _claim_version(
     candidate: ReleaseCandidate,
     staging: Path,
     files: Mapping[str, str],
-    known: Sequence[Record],
+    known: ModelState,
 ) -> tuple[int, str, str | None]:
     """Publish the staged release under the next free version; return it with the digests of manifest and signature."""
     content = staging / CONTENT
@@ -387,5 +385,5 @@ def _withdraw_unrecorded(staging: Path, repository: Root, model: str, version: i
     without its folder is a broken release.
     """
     with contextlib.suppress(OSError, ParitygateError):
-        if version not in state_of(read_records(repository, model)).releases:
+        if version not in read_state_of(repository, model).releases:
             store_of(repository).withdraw(release_name(model, version), staging)

@@ -23,23 +23,24 @@ class ModelState:
     pasts: Mapping[str, tuple[int, ...]]
     # Versions that an alias was rolled back from and not moved to since, each with the number of that record.
     left: Mapping[str, Mapping[int, int]]
+    stacks: Mapping[str, tuple[int, ...]]  # of each alias: `pasts` with those versions, and the present one
     history: tuple[Record, ...]  # the first has number 1
 
 
-def state_of(records: Sequence[Record]) -> ModelState:
-    """Return the sum of `records`, in the order of their numbers.
+def state_of(records: Sequence[Record], since: ModelState | None = None) -> ModelState:
+    """Return the sum of `records`, in the order of their numbers. `since` is that of the first of them, if it is known.
 
     Raises:
         RepositoryError: They contradict each other, such as by a version that is released twice.
     """
-    releases: dict[int, Record] = {}
-    collected: dict[int, Record] = {}
+    known = since if since is not None and tuple(records[: len(since.history)]) == since.history else _NOTHING
+    releases, collected = dict(known.releases), dict(known.collected)
     # The last of each is where the alias points to; a rollback takes the end off and adds nothing, so that the next
     # one goes further back.
-    stacks: dict[str, tuple[int, ...]] = {}
+    stacks = dict(known.stacks)
     # An alias may have been at a version twice, and the version that it was rolled back from is no way back.
-    left: dict[str, dict[int, int]] = {}
-    for number, record in enumerate(records, start=1):
+    left = {alias: dict(versions) for alias, versions in known.left.items()}
+    for number, record in enumerate(records[len(known.history) :], start=len(known.history) + 1):
         problem = _contradiction(record, releases, collected, stacks)
         if problem:
             msg = f"record {number} of the log ({record.kind}) contradicts those before it: {problem}"
@@ -63,8 +64,12 @@ def state_of(records: Sequence[Record]) -> ModelState:
         aliases={alias: stack[-1] for alias, stack in stacks.items()},
         pasts={alias: tuple(item for item in stack[:-1] if item not in left[alias]) for alias, stack in stacks.items()},
         left=left,
+        stacks=stacks,
         history=tuple(records),
     )
+
+
+_NOTHING = ModelState(releases={}, collected={}, aliases={}, pasts={}, left={}, stacks={}, history=())
 
 
 def _moved(stack: tuple[int, ...], version: int, *, is_back: bool) -> tuple[int, ...]:
@@ -83,8 +88,7 @@ def _without(stack: tuple[int, ...], collected: int) -> tuple[int, ...]:
 
 def contradiction(record: Record, state: ModelState) -> str:
     """Return what makes `record` impossible after those that led to `state`, or an empty text."""
-    stacks = {alias: (*past, state.aliases[alias]) for alias, past in state.pasts.items()}
-    return _contradiction(record, state.releases, state.collected, stacks)
+    return _contradiction(record, state.releases, state.collected, state.stacks)
 
 
 def _contradiction(
@@ -93,25 +97,30 @@ def _contradiction(
     collected: Mapping[int, Record],
     stacks: Mapping[str, tuple[int, ...]],
 ) -> str:
-    version = record.version
-    if record.kind is RecordKind.RELEASED:
-        problems = {
-            f"version {version} is no version": version is None or version < 1,
-            f"version {version} was released before": version in releases or version in collected,
-            "it names no manifest": record.manifest is None,
-        }
-    elif record.kind is RecordKind.COLLECTED:
-        problems = {
-            f"version {version} was collected before": version in collected,
-            f"version {version} is no version": version is None or version < 1,
-            f"an alias points to version {version}": any(stack[-1] == version for stack in stacks.values()),
-            "it moves an alias": bool(record.aliases),
-        }
-    else:
-        problems = {"it names no alias": not record.aliases}
-    problem_of_state = next((problem for problem, is_so in problems.items() if is_so), "")
+    problem = _why_impossible(record, releases, collected, stacks)
     moves = (_why_not_moved(record, alias, releases, collected, stacks.get(alias, ())) for alias in record.aliases)
-    return problem_of_state or next(filter(None, moves), "")
+    return problem or next(filter(None, moves), "")
+
+
+def _why_impossible(
+    record: Record,
+    releases: Mapping[int, Record],
+    collected: Mapping[int, Record],
+    stacks: Mapping[str, tuple[int, ...]],
+) -> str:
+    """Return what is wrong with a record apart from its aliases; each text is made only if it applies."""
+    version, is_collection = record.version, record.kind is RecordKind.COLLECTED
+    if not is_collection and record.kind is not RecordKind.RELEASED:
+        return "" if record.aliases else "it names no alias"
+    if version is None or version < 1:
+        return f"version {version} is no version"
+    if version in collected or (not is_collection and version in releases):
+        return f"version {version} was {'collected' if is_collection else 'released'} before"
+    if not is_collection:
+        return "it names no manifest" if record.manifest is None else ""
+    if record.aliases:
+        return "it moves an alias"
+    return f"an alias points to version {version}" if any(stack[-1] == version for stack in stacks.values()) else ""
 
 
 def _why_not_moved(
@@ -122,15 +131,14 @@ def _why_not_moved(
     stack: tuple[int, ...],
 ) -> str:
     target = record.aliases[alias]
-    is_rollback = record.kind is RecordKind.ROLLED_BACK
+    if target in collected:
+        return f"version {target} was collected by then"
+    if target not in releases and not (record.kind is RecordKind.RELEASED and target == record.version):
+        return f"version {target} was not released by then"
+    if record.kind is not RecordKind.ROLLED_BACK:
+        return ""
+    if not stack:
+        return f"alias {alias!r} did not exist by then"
     # 0.1.0 read rollbacks to any version, and had no command that wrote one.
-    is_strict = is_rollback and record.schema >= CHAINED_SCHEMA
-    is_there = target in releases or (record.kind is RecordKind.RELEASED and target == record.version)
-    problems = {
-        f"version {target} was collected by then": target in collected,
-        f"version {target} was not released by then": not is_there,
-        f"alias {alias!r} did not exist by then": is_rollback and not stack,
-        f"alias {alias!r} was not at version {target} before": is_strict
-        and (target not in stack[:-1] or target == stack[-1]),
-    }
-    return next((problem for problem, is_so in problems.items() if is_so), "")
+    is_possible = record.schema < CHAINED_SCHEMA or (target in stack[:-1] and target != stack[-1])
+    return "" if is_possible else f"alias {alias!r} was not at version {target} before"

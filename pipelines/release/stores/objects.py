@@ -50,12 +50,16 @@ class ObjectStore:
         return tuple(sorted(path.rpartition("/")[2] for path in self._list_folder(folder)["common_prefixes"]))
 
     def tags(self, folder: str) -> Mapping[str, Hashable]:
-        """Return the e-tag and the time of each object directly below a folder."""
+        """Return the e-tag and the size of each object directly below a folder."""
         objects = self._list_folder(folder)["objects"]
-        return {item["path"].rpartition("/")[2]: (item["e_tag"], item["last_modified"]) for item in objects}
+        return {item["path"].rpartition("/")[2]: _tag(item) for item in objects}
 
     def read(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the contents of objects, several of which are fetched at once."""
+        """Yield the contents of objects."""
+        return (content for content, _ in self.read_tagged(names))
+
+    def read_tagged(self, names: Sequence[str]) -> Iterator[tuple[bytes, Hashable]]:
+        """Yield the contents and tags of objects, several of which are fetched at once."""
         if len(names) == 1:
             yield self._read(names[0])
             return
@@ -112,7 +116,7 @@ class ObjectStore:
         """Return whether the object has the content."""
         del staging
         with contextlib.suppress(OSError):
-            return self._read(name) == content
+            return self._read(name)[0] == content
         return False
 
     def publish(self, staging: Path, name: str) -> bool:
@@ -202,9 +206,10 @@ class ObjectStore:
                 item["path"][start:]: item["size"] for part in self._client.list(self._key(folder)) for item in part
             }
 
-    def _read(self, name: str) -> bytes:
+    def _read(self, name: str) -> tuple[bytes, Hashable]:
         with self._errors("read", name):
-            return bytes(self._client.get(self._key(name)).bytes())
+            found = self._client.get(self._key(name))
+            return bytes(found.bytes()), _tag(found.meta)
 
     def _digests(self, folder: str, note: Callable[[int], None] | None = None) -> dict[str, str]:
         sizes = self._sizes(folder)
@@ -253,6 +258,10 @@ class ObjectStore:
             for batch in (names[:-1], names[-1:]):
                 if batch:
                     self._client.delete([self._key(f"{name}/{file}") for file in batch])
+
+
+def _tag(meta: Mapping[str, Any]) -> Hashable:
+    return None if meta["e_tag"] is None else (meta["e_tag"], meta["size"])
 
 
 @functools.cache

@@ -38,6 +38,9 @@ class Store(Protocol):
             NotAFileError: It is no plain file.
         """
 
+    def read_tagged(self, names: Sequence[str]) -> Iterator[tuple[bytes, Hashable]]:
+        """Yield the contents of files like `read`, each with its tag as in `tags`; None where unknown."""
+
     def digests(self, note: Callable[[int], None] | None = None) -> dict[str, str]:
         """Return the digest of every file below the place by its name; `note` gets the sizes of the parts read."""
 

@@ -83,7 +83,7 @@ def suites_of_run(report: ReportData, *, exit_code: int, not_released: str) -> t
             suite = suite_of_comparison(variant.emulated, model=report.model, name=f"{variant.name} emulated")
             suites.append(_as_optional(suite, "an emulated row decides nothing by itself"))
     if exit_code not in {ExitCode.PASS, report.exit_code}:
-        # All required variants passed, but the release failed.
+        # All required variants passed, but the release failed, or what follows it.
         case = Case(name="release", status=CaseStatus.ERROR, message=not_released)
         suites.append(Suite(model=report.model, name="release", verdict="error", reason=case.message, cases=(case,)))
     return tuple(suites)

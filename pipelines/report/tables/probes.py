@@ -69,7 +69,7 @@ def probe_words(result: ComparisonResult) -> tuple[str, ...]:
 def _example(probes: ProbesResult) -> str:
     """Return an example of `roles` for the first input of ids, or an empty text."""
     name = next((name for name, role in probes.roles.items() if role.role == Role.ID), None)
-    return "" if name is None else f", such as roles: {{{name}: {{role: id, low: 0, high: 999}}}}"
+    return "" if name is None else f", such as {name}: {{role: id, low: 0, high: 999}} below roles"
 
 
 def failed_words(probe: ProbeResult) -> str:

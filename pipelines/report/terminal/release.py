@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from paritygate.pipelines.release.after_command import AfterCommand
 from paritygate.pipelines.release.repository.aliases import AliasMove, OtherMove
 from paritygate.pipelines.release.repository.collection import Collection
 from paritygate.pipelines.release.repository.commands import command_on
@@ -47,6 +49,24 @@ def print_next_of_release(release: StoredRelease, repository: Root, shown: Shown
     if not shown.is_quiet:
         command = f"next: {show_command(release.model, release.alias, repository)}"
         print_lines(command_lines(command, width=shown.width), err=shown.to_stderr)
+
+
+def print_after_command(ended: AfterCommand, again: str, *, is_quiet: bool, to_stderr: bool) -> None:
+    """Print how the command after a release ended, on standard error if it failed."""
+    if ended.problem or not is_quiet:
+        lines = (line for message in after_command_lines(ended, again) for line in wrapped(message))
+        print_lines(lines, err=to_stderr or bool(ended.problem))
+
+
+def after_command_lines(ended: AfterCommand, again: str) -> Iterator[str]:
+    """Yield how the command after a release ended; if it failed, with its last lines, and `again`, which repeats it."""
+    command = f"promote.after: {shlex.join(ended.command)}"
+    if not ended.problem:
+        yield f"{command} ended with exit code 0 after {ended.seconds:.1f} s"
+        return
+    shown = "".join(f"\n  | {line}" for line in ended.output.splitlines())
+    yield f"error: {command} {ended.problem}; version {ended.version} stays released{shown}"
+    yield f"hint: correct the command, and repeat it with: {again}"
 
 
 def show_command(model: str, alias: str | None, repository: Root) -> str:

@@ -23,7 +23,7 @@ from paritygate.pipelines.report.terminal.comparison_details import (
 )
 from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message, print_table
-from paritygate.pipelines.report.terminal.release import release_lines, show_command
+from paritygate.pipelines.report.terminal.release import after_command_lines, release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.run.workspace import targets_left_out
 from paritygate.text import echo
@@ -126,7 +126,8 @@ def _print_errors(outcome: RunOutcome, report: ReportData) -> None:
     for name, result in outcome.results.items():
         _print_result_error(name, result, is_verbose=False)
     print_errors(*_view_lines(outcome, [view for view in outcome.views if view.error is not None], None))
-    if outcome.exit_code not in {0, report.exit_code}:
+    print_errors(*_after_lines(outcome, is_failure=True))
+    if outcome.release is None and outcome.exit_code not in {0, report.exit_code}:
         print_errors(f"not released: {outcome.not_released}")
 
 
@@ -146,6 +147,7 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
         if outcome.would_release:
             yield from lines(f"would have released: {outcome.would_release}")
     yield from _view_lines(outcome, outcome.views, width)
+    yield from lines(*_after_lines(outcome))
     yield from lines(*outcome.advice)
     if width is None:
         yield f"run: {outcome.folder}"
@@ -162,6 +164,12 @@ def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | N
         from paritygate.pipelines.report.terminal.serving.views import update_lines
 
         yield from update_lines(views, outcome.repository, width)
+
+
+def _after_lines(outcome: RunOutcome, *, is_failure: bool = False) -> Iterator[str]:
+    """Yield how the command after the release ended; with `is_failure` only if it failed."""
+    if outcome.after is not None and (outcome.after.problem or not is_failure):
+        yield from after_command_lines(outcome.after, promote_command(outcome.run, outcome.repository))
 
 
 def _reused(outcome: RunOutcome) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,17 @@ def test_a_stage_without_a_run_is_wrong_usage(desk: Desk, stage: str) -> None:
 
     assert called.code == 2
     assert f"error: {stage} needs --run DIR" in called.err
+
+
+def test_without_a_run_gate_prints_the_same_command_on_the_latest_run(desk: Desk) -> None:
+    words = ("gate", "--against", "prod", "--worse", "size_mb=2", "--worse", "mismatch_rate=1.5", "--quiet")
+
+    called = desk.call(*words)
+
+    assert called.code == 2
+    printed = shlex.split(called.err.replace("\\\n", " "))
+    command = printed[printed.index("convert-and-validate") + 1 :]
+    assert sorted(command) == sorted([*words, "--run", "latest"])
 
 
 def test_a_run_folder_with_a_damaged_spec_is_an_input_error(finished: Desk, tmp_path: Path) -> None:

@@ -79,6 +79,26 @@ def test_a_comparison_that_fails_names_the_command_that_diagnoses_it() -> None:
     assert "diagnose" not in passed.stderr
 
 
+@pytest.mark.parametrize(
+    ("reference", "is_named"),
+    [
+        pytest.param("net_of_test:load", True, marks=[pytest.mark.torch, pytest.mark.thorough]),
+        # A function has no inner tensors.
+        ("service_of_test:answer", False),
+    ],
+)
+def test_a_reference_in_python_is_diagnosed_if_it_is_a_model(models: Path, reference: str, is_named: bool) -> None:  # noqa: FBT001
+    (models / "service_of_test.py").write_text("def answer(inputs):\n    return {'y': inputs['x'] * 2}\n")
+    net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return {'y': torch.sigmoid(x)}\n"
+    (models / "net_of_test.py").write_text(f"import torch\n\n\n{net}\n\ndef load():\n    return Net()\n")
+    call = ["compare", reference, "wrong.onnx", "--samples", "rows.npz", "--probes", "none"]
+
+    failed = CliRunner().invoke(cli, call, standalone_mode=False)
+
+    assert failed.return_value == 1, failed.output
+    assert (f"diagnose {reference} wrong.onnx --samples rows.npz" in failed.stderr) is is_named
+
+
 def test_the_nodes_of_two_graphs_are_matched(models: Path) -> None:
     call = ["graph-diff", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--json", "out.json", "--quiet"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,9 +142,12 @@ def test_a_file_that_is_there_is_left_alone_but_by_force(desk: Desk) -> None:
     called = desk.call("init", "model.onnx", "--samples", "inputs.npz")
 
     assert called.code == 2
-    assert "spec.yaml exists, and is left alone" in called.err
-    assert "name another file with --out, or add --force" in called.err
+    assert "spec.yaml exists" in called.err
     assert (desk.folder / "spec.yaml").read_text(encoding="utf-8") == before
+    (command,) = [line for line in called.err.replace(" \\\n", " ").splitlines() if "convert-and-validate init" in line]
+    again = shlex.split(command)
+    assert desk.call(*again[again.index("convert-and-validate") + 1 :]).code == 0
+    assert (desk.folder / "spec-2.yaml").is_file()
     assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--force").code == 0
     assert (desk.folder / "spec.yaml").read_text(encoding="utf-8") != before
 

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.inspecting.hugging_face import module_of_weights
 from paritygate.pipelines.inspecting.image_processor import picture_rules_of
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.validate.samples.pictures import read_pictures
@@ -124,6 +125,28 @@ def test_neither_file_is_left_where_the_model_does_not_answer(desk: Desk, weight
     assert called.code != 0
     assert not (desk.folder / "weights_model.py").exists()
     assert not (desk.folder / "new.yaml").exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("code", ["", "print('of another model')\n"])
+def test_a_module_that_is_there_is_used_if_it_is_the_same_and_never_replaced(
+    desk: Desk, weights: Path, code: str
+) -> None:
+    _copied(desk, weights)
+    file = desk.folder / "weights_model.py"
+    made = module_of_weights(desk.folder / "weights", desk.folder, None)
+    file.write_text(code or made.text, encoding="utf-8")
+    before = file.read_bytes()
+    rows = [json.dumps({"input_ids": [1, 2, row % 5], "attention_mask": [1, 1, 1]}) for row in range(8)]
+    (desk.folder / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
+
+    called = desk.call("init", "weights", "--samples", "rows.jsonl", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    name = "weights_model_2" if code else "weights_model"
+    assert load_spec(str(desk.folder / "new.yaml")).spec.model.source == f"{name}:load"
+    assert sorted(path.name for path in desk.folder.glob("weights_model*.py")) == sorted({file.name, f"{name}.py"})
+    assert file.read_bytes() == before
 
 
 def test_weights_elsewhere_are_loaded_from_where_they_are(desk: Desk, weights: Path) -> None:

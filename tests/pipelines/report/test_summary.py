@@ -214,8 +214,8 @@ def test_an_edge_finding_is_said_once_with_what_to_declare(passing_run: RunFolde
     assert (remark.kind, variants_in_words(remark.names)) == ("edge finding", "onnx-* (3)")
     assert "an empty row of mask, unlike every sample: outputs differ: max_abs_diff: 0.1 > 0.01" in remark.words
     assert remark.words.endswith(
-        "if it can occur, write roles: {mask: {empty: true}} in the spec; "
-        "if it never can, write roles: {mask: {empty: false}} in the spec"
+        "if it can occur, write below roles in the spec: mask: {empty: true}; "
+        "if it never can, write below roles in the spec: mask: {empty: false}"
     )
     assert {row[0].text for row in run_summary(report).rows} == {"pass, edge"}
 

@@ -2,7 +2,8 @@
 
     adverse_stores.py CONDITION ROOT CANDIDATE
 
-`race-N`: 16 processes start at the same moment, and each promotes the candidate N times; prints their exit codes.
+`race-N`: 16 processes start at the same moment, and each promotes the candidate N times; prints their exit
+codes and seconds.
 `killed-promote`, `killed-rollback`, `killed-alias`, `killed-gc`: a forked child does it once, and its calls of the
 store are counted before and after they are made, by the functions that lead to them. For each of these places, and for
 its first, middle and last repetition, another child prepares `ROOT-<k>` and is killed there. Prints the calls, and the
@@ -14,9 +15,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -61,7 +64,8 @@ def race(root: Root, candidate: ReleaseCandidate, times: int) -> dict[str, Any]:
 
     pids = [_forked(work) for _ in range(_PROCESSES)]
     os.close(go)
-    return {"codes": [_code_of(pid) for pid in pids]}
+    begun, codes, used = time.monotonic(), [_code_of(pid) for pid in pids], resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"codes": codes, "seconds": time.monotonic() - begun, "cpu_seconds": used.ru_utime + used.ru_stime}
 
 
 class _Killing:

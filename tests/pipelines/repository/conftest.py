@@ -20,7 +20,7 @@ from tests.pipelines.repository import servers
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
-from paritygate.pipelines.release.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence
+from paritygate.pipelines.release.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence, log
 from paritygate.pipelines.release.stores import objects
 from paritygate.precision import Variant
 from paritygate.roots import Address, Root
@@ -134,6 +134,8 @@ def under(tmp_path: Path) -> Callable[..., Any]:
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Have every address be in one store in memory, and return its client."""
     client = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
+    # Every such store has the same address, and counts its e-tags from 0.
+    log._RECORDS.clear()
     monkeypatch.setattr(objects, "bucket_client", lambda _: client)
     objects.object_store.cache_clear()
     yield client

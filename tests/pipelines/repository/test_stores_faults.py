@@ -65,6 +65,10 @@ def test_16_processes_that_promote_at_the_same_time_lose_nothing(
 
     found = under(f"race-{times}", root, make_candidate())
 
+    sys.stdout.write(
+        f"{kind}: {16 * times} promotions by 16 processes in {found['seconds']:.0f} s, "
+        f"{found['cpu_seconds']:.0f} s of CPU without the server\n"
+    )
     assert found["codes"] == [0] * 16
     numbers = [int(name.partition(".")[0]) for name in store_of(root).names(f"log/{_MODEL}")]
     assert numbers == list(range(1, 16 * times + 1))

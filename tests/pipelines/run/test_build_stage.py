@@ -232,7 +232,8 @@ def test_build_needs_a_run(desk: Desk) -> None:
     called = desk.call("build")
 
     assert called.code == 2
-    assert "error: build needs --run DIR\nhint: give the run folder that export, run or unpack printed" in called.err
+    assert "error: build needs --run DIR\n" in called.err
+    assert "convert-and-validate build --run latest" in called.err
 
 
 def test_json_of_a_build_to_standard_output_has_nothing_beside_it(exported: Desk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import helper, numpy_helper
 
 from paritygate.pipelines.selftest.mutations.mutation import MutationContext, NotApplicable, mutate
-from paritygate.validate.divergence.locate import locate
+from paritygate.validate.divergence.locate import locate, locate_in
 from paritygate.validate.divergence.result import CANNOT_TELL, CONTRACT, EQUAL, LOCATED, Divergence
+from paritygate.validate.tensors.emulated_values import EmulatedValues
+from paritygate.validate.tensors.meter import Meter
+from paritygate.validate.tensors.onnx_values import read_tensor_graph
 
 _WIDTH, _LAYERS = 16, 5
 _Array = NDArray[Any]
@@ -449,6 +453,52 @@ def test_an_overflow_is_named_and_rounding_is_not(tmp_path: Path, size: float, b
 
     assert found.outcome == (LOCATED if blamed else CANNOT_TELL)
     assert [place.candidate_nodes for place in found.located] == blamed
+
+
+_HALF = '<ir_version: 8, opset_import: ["": 17]> half (float[n,8] x) => (float[n,8] y) %s'
+_OPENED = "{ h = Cast<to = TO>(x) "
+_CLOSED = " y = Cast<to = 1>(d) }"
+# An infinite mean of squares divides to 0, so no output shows the overflow; the other sum is infinite at once.
+_HIDDEN = "s = Mul(h, h) m = ReduceMean<axes = [1]>(s) r = Sqrt(m) d = Div(h, r)"
+_SHOWN = "s = Mul(h, h) d = Add(s, h)"
+_SCALED = "k = Constant<value_float = {}>() c = Cast<to = TO>(k) s = Mul(h, c) a = Abs(s) e = Sqrt(a) d = Neg(e)"
+_MASKED = (
+    "z = Constant<value_float = 0.0>() k = Constant<value_float = -1e9>() w = Constant<value_float = 0.0>() "
+    "g = Greater(x, z) f = Where(g, w, k) b = Cast<to = TO>(f) v = {}(h) q = Add(v, b) d = Softmax(q)"
+)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "size", "blamed", "key"),
+    [
+        ((_HIDDEN, _HIDDEN), 300.0, ("Mul",), "divergence.overflow"),
+        ((_SHOWN, _SHOWN), 300.0, ("Mul",), "divergence.overflow"),
+        # The constant is wrong, and its values overflow for that reason alone.
+        ((_SCALED.format("3.0"), _SCALED.format("300.0")), 300.0, ("Mul",), "divergence.constant"),
+        # A mask becomes minus infinity on purpose.
+        ((_MASKED.format("Sigmoid"), _MASKED.format("HardSigmoid")), 1.0, ("HardSigmoid",), "divergence.operator"),
+    ],
+)
+def test_values_beyond_fp16_are_an_overflow_and_no_lost_node(
+    tmp_path: Path, bodies: tuple[str, str], size: float, blamed: tuple[str, ...], key: str
+) -> None:
+    for name, text, to in (("reference", bodies[0], "1"), ("candidate", bodies[1], "10")):
+        whole = _HALF % f"{_OPENED}{text}{_CLOSED}".replace("TO", to)
+        onnx.save(onnx.parser.parse_model(whole), tmp_path / f"{name}.onnx")
+    feeds = [
+        {"x": np.random.default_rng(at).normal(size=(6, 8)).astype(np.float32) * np.float32(size)} for at in (1, 2)
+    ]
+    theirs, ours = (read_tensor_graph(tmp_path / f"{name}.onnx", Meter()) for name in ("reference", "candidate"))
+
+    # ONNX Runtime computes most of FP16 in FP32, so the device is emulated.
+    emulated = replace(ours, values=EmulatedValues(ours.model, ours.path))
+    (place,) = locate_in(theirs, emulated, feeds).located
+
+    assert (place.op_types, place.words[0].key) == (blamed, key)
+    if key == "divergence.overflow":
+        assert place.reference_op_types == blamed
+        largest = max(float((feed["x"] ** 2).max()) for feed in feeds)
+        assert place.words[0].values["largest"] == pytest.approx(largest, rel=1e-2)
 
 
 def test_a_budget_ends_the_search(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,6 +208,17 @@ def test_a_finding_says_what_to_write_either_way(desk: ProbeDesk) -> None:
     assert left.if_it_occurs == "roles: {mask: {padding: [right, left]}}"
     assert left.if_it_never_occurs == "roles: {mask: {padding: right}}"
     assert edges["an empty row of mask"].if_it_never_occurs == "roles: {mask: {empty: false}}"
+
+
+def test_what_is_declared_of_an_input_stays_in_what_to_write(desk: ProbeDesk) -> None:
+    declared = {"mask": DeclaredRole(role=Role.MASK, of="ids", shortest=2)}
+    asked = _ask(desk, replace(_CASES["an empty row"], roles=declared))
+
+    (probe,) = asked.probes.probes
+    edges = {str(edge): edge for batch in probe.batches for edge in batch.edges}
+
+    empty = edges["an empty row of mask"]
+    assert empty.if_it_occurs == "roles: {mask: {role: mask, of: ids, shortest: 2, empty: true}}"
 
 
 def test_one_range_is_not_advised_where_columns_have_ranges_of_their_own(desk: ProbeDesk) -> None:

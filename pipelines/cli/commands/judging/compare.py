@@ -169,7 +169,6 @@ def command(
         http://127.0.0.1:8000/v2/models/model --samples inputs.npz
     """
     from paritygate.models.json_mapping import read_json_mapping
-    from paritygate.models.source import SourceKind
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import ComparisonJob, compare
@@ -223,12 +222,16 @@ def command(
     written.write(to_data(result))
     with written.printing():
         print_comparison(result, shown)
-    is_onnx = one.kind is other.kind is SourceKind.ONNX and all(Path(text).is_file() for text in (reference, candidate))
     # Without values that differ, there is no operator to name; generated inputs are in --failures.
-    if is_onnx and not quiet and any(check.status == "fail" and check.measured is not None for check in result.checks):
-        fitted = [*_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
-        call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", samples, *fitted])
-        print_lines(["next:", *command_lines(call, indent="  ")], err=True)
+    if not quiet and any(check.status == "fail" and check.measured is not None for check in result.checks):
+        from paritygate.pipelines.diagnose.diagnose import can_be_diagnosed
+
+        sides = ((one, reference, result.reference), (other, candidate, result.candidate))
+        # The text of a release is no path.
+        if all(model.text == text and can_be_diagnosed(model, side.runtime) for model, text, side in sides):
+            fitted = [*_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
+            call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", samples, *fitted])
+            print_lines(["next:", *command_lines(call, indent="  ")], err=True)
     return result.exit_code
 
 

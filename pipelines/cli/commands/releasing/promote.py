@@ -80,8 +80,8 @@ def command(
     the command choose shows them first. A run in which a required variant did not pass needs --despite. Evidence that
     came with a pack needs --trust.
 
-    Views that follow the alias are written again (docs/triton.md). If a view cannot be written, the exit code shows
-    it, and the release stays.
+    Views that follow the alias are written again (docs/triton.md), and the spec's promote.after is run. If one of them
+    fails, the exit code shows it, and the release stays.
 
     \b
     Example:
@@ -97,7 +97,8 @@ def command(
     """
     from paritygate.pipelines.cli.moving import move_and_follow
     from paritygate.pipelines.cli.signing import signing_key
-    from paritygate.pipelines.release.promote import promote_stage, repository_of
+    from paritygate.pipelines.release.after_command import run_after_command
+    from paritygate.pipelines.release.promote import promote_command, promote_stage, repository_of
     from paritygate.pipelines.release.repository.commit import Commit
     from paritygate.pipelines.release.repository.release import StoredRelease
     from paritygate.pipelines.report.terminal.printing import Shown
@@ -129,6 +130,8 @@ def command(
         work,
         show=lambda release: print_release(release, place, shown),
         show_last=lambda release: print_next_of_release(release, place, shown),
+        follow=lambda release: run_after_command(run, place, release),
+        again=promote_command(run, place, *(("--alias", alias) if alias else ())),
         json_target=json_target,
         is_quiet=quiet,
     )

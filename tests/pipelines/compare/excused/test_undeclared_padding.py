@@ -278,7 +278,7 @@ def test_a_row_of_the_samples_that_attends_to_nothing_has_to_hold(
     assert (outcome.code, "max_abs_diff" in outcome.failed) == (1, True), outcome.out
     assert outcome.check("max_abs_diff", "logits")["measured"] == pytest.approx(0.7, rel=1e-3)
     (looks_like,) = outcome.result["outputs"]["logits"]["looks_like"]
-    assert "roles: {attention_mask: {empty: false}}" in looks_like
+    assert "add empty: false to attention_mask below roles" in looks_like
 
 
 @pytest.mark.parametrize("kind", ["right", "inside"])

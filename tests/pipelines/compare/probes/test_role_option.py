@@ -6,11 +6,13 @@ import math
 import shlex
 
 import pytest
+import yaml
 
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.text import in_full
 from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.probes.out_of_sample import role_option
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
+from paritygate.validate.probes.out_of_sample import below_roles, role_option
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,15 @@ def test_the_option_says_of_the_input_what_the_spec_would(said: str) -> None:
 
     assert option == "--role"
     assert parse_roles(dict([value.split("=", 1)])) == parse_roles({"attention_mask": said})
+
+
+def test_a_spec_gets_the_line_for_its_own_block() -> None:
+    block = yaml.safe_load("roles:\n  mask: {role: mask, of: ids}\n")
+    line = below_roles("roles: {mask: {role: mask, of: ids, empty: true}}")
+
+    block["roles"].update(yaml.safe_load(line))
+
+    assert parse_roles(block["roles"])["mask"] == DeclaredRole(role=Role.MASK, of="ids", empty=True)
 
 
 def test_two_inputs_are_two_options_and_what_is_no_role_stays() -> None:

@@ -1,0 +1,126 @@
+"""Run the spec's `promote.after` once a release is recorded, with the manifest on its standard input.
+
+No shell reads the command. The release stays, whatever the command ends with. The repository notes that, and the next
+promotion of the release repeats a command that did not end with 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from paritygate.addresses import SIGNING_PASSWORD, without_secrets
+from paritygate.codec import to_data, unwritten
+from paritygate.errors import ExitCode, ParitygateError
+from paritygate.files import digest_of_bytes, json_bytes, parse_json
+from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
+from paritygate.pipelines.release.repository.manifest import read_file
+from paritygate.pipelines.release.repository.record import utc_now
+from paritygate.pipelines.release.repository.release import StoredRelease
+from paritygate.pipelines.release.stores.opening import store_of
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.roots import Root, absolute
+
+LIMIT_S = 600.0
+_NOTES = "after"
+_SHOWN_BYTES = 4096
+_SHOWN_LINES = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AfterCommand:
+    """Describe how the command after a release ended."""
+
+    command: tuple[str, ...]
+    version: int
+    time: str  # UTC, ISO 8601, of its end
+    seconds: float
+    exit_code: int | None  # None if it did not end by itself, or could not be started
+    problem: str = ""  # why it counts as failed
+    output: str = unwritten(default="")  # its last lines
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code of paritygate that follows from it."""
+        return ExitCode.NOT_MEASURED if self.problem else ExitCode.PASS
+
+
+def run_after_command(run: RunFolder, repository: Root, release: StoredRelease) -> AfterCommand | None:
+    """Run the command that the spec wants after a release, and return how it ended; None if it was not run.
+
+    It is run for each release and move of an alias. Where nothing had to be recorded, it is run unless the repository's
+    note shows that it ended with 0 for that version.
+    """
+    words = run.resolved.spec.promote.after_words
+    note = f"{_NOTES}/{release.model}/{release.version}.json"
+    if not words or (release.record is None and _is_done(repository, note, words)):
+        return None
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        code, problem = _ended(words, run.resolved.folder, release, output)
+        shown = _last_lines(output)
+    ended = AfterCommand(
+        command=words,
+        version=release.version,
+        time=utc_now(),
+        seconds=round(time.monotonic() - begun, 3),
+        exit_code=code,
+        problem=problem,
+        output=shown,
+    )
+    # Without its note it is only repeated once more.
+    with contextlib.suppress(ParitygateError):
+        store_of(repository).replace(note, json_bytes({"schema_version": 1, **to_data(ended)}))
+    return ended
+
+
+def _is_done(repository: Root, note: str, words: tuple[str, ...]) -> bool:
+    try:
+        ended = parse_json(next(store_of(repository).read([note])))
+        return bool(ended["exit_code"] == 0 and ended["command"] == list(words))
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _ended(words: tuple[str, ...], folder: Path, release: StoredRelease, output: IO[bytes]) -> tuple[int | None, str]:
+    """Run a command, and return its exit code and why that is a failure."""
+    manifest = read_file(release.folder, MANIFEST_FILE)
+    if manifest is None or digest_of_bytes(manifest) != release.manifest:
+        return None, "was not run, because the manifest of the release is corrupt"
+    env = {name: value for name, value in os.environ.items() if name != SIGNING_PASSWORD}
+    env |= {"PARITYGATE_RELEASE_FOLDER": str(absolute(release.folder)), "PARITYGATE_ALIAS": release.alias or ""}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the words of the spec, which no shell reads
+            words, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=folder, env=env, start_new_session=True
+        )
+    except (OSError, ValueError) as err:
+        return None, f"could not be started: {getattr(err, 'strerror', None) or err}"
+    try:
+        process.communicate(manifest, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return None, f"did not end within {LIMIT_S:g} s and was stopped"
+    except BaseException:  # noqa: BLE001 - Ctrl-C or SIGTERM, which undo no release
+        return None, "was interrupted"
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    code = process.returncode
+    if code < 0:
+        return None, f"was ended by signal {-code}"
+    return code, f"ended with exit code {code}" if code else ""
+
+
+def _last_lines(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _SHOWN_BYTES))
+    lines = output.read().decode(errors="replace").splitlines()
+    return without_secrets("\n".join(lines[-_SHOWN_LINES:]))
