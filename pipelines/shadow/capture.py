@@ -66,7 +66,7 @@ class CapturedFile:
     @property
     def is_parquet(self) -> bool:
         """Return whether the file is Parquet, by its name."""
-        return self.path.suffix == ".parquet"
+        return Path(self.name).suffix == ".parquet"
 
     @property
     def is_cut_off(self) -> bool:

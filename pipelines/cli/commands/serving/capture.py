@@ -62,10 +62,8 @@ def command(
     The file holds the values of the requests, and only its owner may read it.
 
     \b
-    Examples:
-      convert-and-validate capture --send-to http://127.0.0.1:8001 --out traffic.jsonl
-      convert-and-validate capture --listen 0.0.0.0:9090 --out traffic.jsonl
-      convert-and-validate shadow klue-sts --captured traffic.jsonl
+    Example:
+      convert-and-validate capture --out traffic.jsonl --send-to http://localhost:8001
     """
     from paritygate.codec import to_data
     from paritygate.errors import ExitCode
