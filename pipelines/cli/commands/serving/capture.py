@@ -63,7 +63,7 @@ def command(
 
     \b
     Example:
-      convert-and-validate capture --out traffic.jsonl --send-to http://localhost:8001
+      convert-and-validate capture --send-to http://localhost:80 --out a.jsonl
     """
     from paritygate.codec import to_data
     from paritygate.errors import ExitCode
