@@ -1,14 +1,16 @@
-"""Reads captured traffic: one request and its answer a line, as JSON."""
+"""Reads captured traffic: one request and its answer a line of JSON, or a row of Parquet."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, InputFileError
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[np.generic]]
+    # JSON text, or the columns of a row.
+    Line = str | Mapping[str, Any]
 
 # The server says that the client is wrong, and nobody knows whether it is.
 _CLIENT_ERRORS = range(400, 500)
-_OK = range(200, 300)
+OK = range(200, 300)
+_ROWS_AT_ONCE = 256
 _FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
 
 
@@ -59,8 +64,15 @@ class CapturedFile:
         path.write_text(json.dumps({**to_data(self), "path": str(self.path.resolve())}), encoding="utf-8")
 
     @property
+    def is_parquet(self) -> bool:
+        """Return whether the file is Parquet, by its name."""
+        return Path(self.name).suffix == ".parquet"
+
+    @property
     def is_cut_off(self) -> bool:
         """Return whether the last line is cut off, and left out."""
+        if self.is_parquet:
+            return False
         with self.path.open("rb") as stream:
             last = b"".join(deque(stream, maxlen=1)).decode("utf-8", "replace")
         return bool(last.strip()) and _is_cut_off(last)
@@ -73,24 +85,13 @@ class CapturedFile:
         Raises:
             InputFileError: The file cannot be read, or a line is no exchange.
         """
-        found = 0
-        try:
-            with self.path.open(encoding="utf-8") as lines:
-                for number, line in enumerate(lines, start=1):
-                    if found == self.most:
-                        return
-                    if line.strip() and not _is_cut_off(line):
-                        found += 1
-                        yield self._exchange(number, line)
-        except InputFileError:
-            raise
-        except (OSError, UnicodeDecodeError) as err:
-            msg = f"captured requests {self.name} cannot be read: {err}"
-            raise InputFileError(msg, hint="give a text file in UTF-8 with --captured") from err
+        read: Callable[[Path, str], Iterator[tuple[int, Line]]] = _parquet_rows if self.is_parquet else _lines
+        for number, line in islice(read(self.path, self.name), self.most):
+            yield self._exchange(number, line)
 
-    def _exchange(self, number: int, line: str) -> Exchange:
+    def _exchange(self, number: int, line: Line) -> Exchange:
         try:
-            said = _mapping(parse_json(line), "the line")
+            said = _mapping(parse_json(line) if isinstance(line, str) else _parsed(line), "the line")
             status = said.get("status", 200)
             if type(status) is int and status in _CLIENT_ERRORS:
                 return Exchange(line=number, inputs={}, why=f"status {status}", is_refused=True)
@@ -103,6 +104,38 @@ class CapturedFile:
             msg = f"{self.name}, line {number} is no captured request: {why}"
             raise InputFileError(msg, hint=_FORM) from err
         return Exchange(line=number, inputs=inputs, outputs=outputs, why=why)
+
+
+def _lines(path: Path, name: str) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip() and not _is_cut_off(line):
+                    yield number, line
+    except (OSError, UnicodeDecodeError) as err:
+        msg = f"captured requests {name} cannot be read: {err}"
+        raise InputFileError(msg, hint="give a text file in UTF-8 with --captured") from err
+
+
+def _parquet_rows(path: Path, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    require_backend("pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as table:
+            batches = table.iter_batches(batch_size=_ROWS_AT_ONCE)
+            rows = (row for batch in batches for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                yield number, {key: value for key, value in row.items() if value is not None}
+    except (OSError, pa.ArrowException) as err:
+        msg = f"captured requests {name} cannot be read: {err}"
+        raise InputFileError(msg, hint="give a Parquet file with --captured") from err
+
+
+def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with its columns of JSON text as data."""
+    return {key: parse_json(value) if isinstance(value, str | bytes) else value for key, value in row.items()}
 
 
 def _is_cut_off(line: str) -> bool:
@@ -132,7 +165,7 @@ def _with_rows(inputs: Arrays) -> Arrays:
 
 
 def _why_unanswered(status: object, response: object) -> str:
-    if type(status) is not int or status not in _OK:
+    if type(status) is not int or status not in OK:
         return f"status {shown(status)}"
     if not isinstance(response, dict) or "error" in response or "outputs" not in response:
         return "no outputs"

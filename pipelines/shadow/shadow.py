@@ -110,7 +110,7 @@ def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -
 
 def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> CapturedFile:
     """Return a copy of the captured file, which is read more than once while its writer may go on."""
-    copy = folder / "captured.jsonl"
+    copy = folder / "captured"
     try:
         shutil.copyfile(request.captured, copy)
     except OSError as err:

@@ -118,3 +118,34 @@ def test_a_child_reads_the_same_requests(write: Write, tmp_path: Path) -> None:
 
     assert [batch.rows for batch in batches] == [2, 2]
     assert len({name for batch in batches for name in batch.ids}) == 4
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_parquet_holds_the_same(tmp_path: Path, *, is_text: bool) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows: list[dict[str, Any]] = [
+        _V2,
+        {**_V2, "response": None, "status": 503},
+        {"request": _NAMED, "response": _NAMED},
+    ]
+    rows = [
+        {key: json.dumps(row[key]) if is_text and isinstance(row[key], dict) else row[key] for key in row}
+        for row in (rows if is_text else rows[:2])
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "traffic.parquet")
+    captured = CapturedFile(path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE)
+
+    first, unanswered, *named = captured.exchanges()
+    assert (first.line, first.inputs["x"].tolist(), unanswered.outputs) == (1, [[1, 2], [3, 4]], None)
+    assert first.outputs is not None
+    assert first.outputs["y"].tolist() == [0.5, 1.0]
+    assert len(named) == is_text
+    assert not captured.is_cut_off
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "traffic.parquet").write_bytes(b"PAR1?")
+    captured = CapturedFile(path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE)
+
+    with pytest.raises(InputFileError):
+        list(captured.exchanges())

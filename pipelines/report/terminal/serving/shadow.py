@@ -1,7 +1,8 @@
-"""The result of `shadow` in the terminal."""
+"""The results of `shadow` and `capture` in the terminal."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from paritygate.pipelines.release.repository.commands import command_on
@@ -9,6 +10,7 @@ from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
 from paritygate.pipelines.report.terminal.screen import command_lines, wrapped
 from paritygate.pipelines.shadow.result import ShadowResult
+from paritygate.pipelines.shadow.sending import CaptureResult
 from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
 from paritygate.pipelines.shadow.shadow import ShadowRequest
 from paritygate.text import counted
@@ -20,6 +22,26 @@ def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> 
         print_message(_verdict(result), err=shown.to_stderr)
     else:
         print_lines(_lines(result, request, shown), err=shown.to_stderr)
+
+
+def print_capture(result: CaptureResult, shown: Shown) -> None:
+    """Print what was captured, and what was not."""
+    captured = f"captured {counted(result.captured, 'request')} in {result.out}"
+    if shown.is_quiet:
+        print_message(captured, err=shown.to_stderr)
+        return
+    facts = [captured]
+    if result.unanswered:
+        facts.append(f"{counted(result.unanswered, 'request')} of them got no answer, or an error")
+    if result.lost:
+        facts.append(f"lost: {counted(result.lost, 'request')}, more than could wait for the server")
+    if result.unreadable:
+        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no JSON of the protocol")
+    if result.unpaired:
+        facts.append(f"left out: {counted(result.unpaired, 'event')} without a request or an answer")
+    lines = [line for fact in facts for line in wrapped(fact, width=shown.width)]
+    judge = f"convert-and-validate shadow MODEL --captured {shlex.quote(result.out)}"
+    print_lines([*lines, "next:", *command_lines(judge, indent="  ")], err=shown.to_stderr)
 
 
 def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterator[str]:

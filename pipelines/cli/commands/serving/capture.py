@@ -1,0 +1,119 @@
+"""`capture`: write live requests and their answers to a file for `shadow`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.cli.options import json_option, quiet_option, verbose_option
+
+_MIB = 1 << 20
+
+
+@click.command("capture")
+@click.option(
+    "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A new file."
+)
+@click.option(
+    "--send-to",
+    "server",
+    metavar="URL",
+    help="The server that answers the copies. Without a path, that of the request. Not needed for KServe's logger.",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:9090",
+    show_default=True,
+    metavar="[HOST:]PORT",
+    help="Where to take copies of requests.",
+)
+@click.option("--requests", default=10_000, show_default=True, type=click.IntRange(min=1), metavar="N", help="At most.")
+@click.option(
+    "--seconds",
+    default=3600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="At most.",
+)
+@click.option("--max-mb", default=1024, show_default=True, type=click.IntRange(min=1), metavar="MB", help="At most.")
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    *,
+    out: Path,
+    server: str | None,
+    listen: str,
+    requests: int,
+    seconds: float,
+    max_mb: int,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Write copies of live requests, with a server's answers, to a file that `shadow` judges.
+
+    A proxy mirrors requests to this command, which accepts each at once and lets the server at --send-to answer it. It
+    also takes the events of KServe's logger. It stops at the first limit, or by Ctrl-C.
+
+    The file holds the values of the requests, and only its owner may read it.
+
+    \b
+    Example:
+      convert-and-validate capture --send-to http://localhost:80 --out a.jsonl
+    """
+    from paritygate.codec import to_data
+    from paritygate.errors import ExitCode
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.printing import Shown
+    from paritygate.pipelines.report.terminal.serving.shadow import print_capture
+    from paritygate.pipelines.shadow.sending import CaptureRequest
+    from paritygate.pipelines.shadow.sink import capture
+    from paritygate.text import counted
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    host, port = _place(listen)
+    asked = CaptureRequest(
+        host=host,
+        port=port,
+        server=None if server is None else _server(server),
+        out=out,
+        most=requests,
+        most_bytes=max_mb * _MIB,
+        seconds=seconds,
+    )
+    with progress_of("capture", is_quiet=quiet) as progress, stage(progress, "listening") as did:
+        result = capture(asked, progress=progress)
+        did(f"captured {counted(result.captured, 'request')}")
+    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(ExitCode.PASS)})
+    print_capture(result, shown)
+    return ExitCode.PASS
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    most = 65535
+    if not (port.isascii() and port.isdecimal() and int(port) <= most):
+        msg = f"--listen {text!r} is no port (allowed: PORT or HOST:PORT, with a port up to {most})"
+        raise UsageError(msg, hint="write for example --listen 9090")
+    return host or "127.0.0.1", int(port)
+
+
+def _server(address: str) -> str:
+    from urllib.parse import urlsplit
+
+    from paritygate.addresses import shown_address
+
+    try:
+        parts = urlsplit(address)
+        is_right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or parts.username is not None or parts.query:
+        msg = f"--send-to {shown_address(address)} is no address of a server"
+        raise UsageError(msg, hint="write for example --send-to http://127.0.0.1:8000")
+    return address

@@ -1,0 +1,185 @@
+"""Capture live traffic: take copies of requests, let a server answer them, and write both to a file.
+
+A copy is accepted at once, so that a proxy which waits for it loses nothing, however slow the server is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import BinaryIO
+
+from paritygate.errors import MeasurementError, StorageError, UsageError, ZeroRowsError
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.shadow.events import Events
+from paritygate.pipelines.shadow.payload import as_data
+from paritygate.pipelines.shadow.sending import (
+    LOOK_S,
+    MOST_BODY,
+    CaptureRequest,
+    CaptureResult,
+    Copy,
+    Ended,
+    Senders,
+    Written,
+)
+
+# Whoever connects and sends nothing holds a thread.
+_IDLE_S = 60.0
+_ACCEPTED, _NOTHING, _TOO_LARGE, _NO_LENGTH, _BUSY = 202, 204, 413, 411, 503
+
+
+def capture(request: CaptureRequest, *, progress: Progress = lambda *_: None) -> CaptureResult:
+    """Take copies of requests until a limit or Ctrl-C, and write each with its answer.
+
+    Raises:
+        UsageError: The file exists, or nothing can listen at the address.
+        StorageError: The file cannot be written.
+        ZeroRowsError: No request came.
+    """
+    try:
+        # Requests may be confidential.
+        opened = os.open(request.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as err:
+        msg = f"{request.out} exists, and nothing was captured"
+        raise UsageError(msg, hint="name another file with --out") from err
+    except OSError as err:
+        msg = f"{request.out} cannot be written: {err.strerror}"
+        raise StorageError(msg, hint="name a file in a folder that exists with --out") from err
+    try:
+        with os.fdopen(opened, "wb") as stream:
+            return _captured(request, stream, progress)
+    finally:
+        if not request.out.stat().st_size:
+            request.out.unlink()
+
+
+def _captured(request: CaptureRequest, stream: BinaryIO, progress: Progress) -> CaptureResult:
+    written = Written(stream=stream, request=request)
+    senders = Senders(request.server, written, request.answer_s) if request.server else None
+    events = Events()
+    http = _listening(request, _Taker(written=written, senders=senders, events=events))
+    server = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": LOOK_S}, daemon=True)
+    server.start()
+    address = f"http://{request.host}:{http.server_address[1]}"
+    end = time.monotonic() + request.seconds
+    ended: Ended = "seconds"
+    try:
+        while not written.done.wait(LOOK_S) and time.monotonic() < end:
+            progress(f"listening at {address}", written.captured, request.most)
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    written.done.set()
+    http.shutdown()
+    http.server_close()
+    with written.lock:
+        if written.failed is not None:
+            msg = f"{request.out} cannot be written: {written.failed.strerror}"
+            raise StorageError(msg, hint=f"its {written.captured} whole lines can be judged") from written.failed
+        result = CaptureResult(
+            captured=written.captured,
+            unanswered=written.unanswered,
+            lost=written.lost + (senders.left() if senders else 0),
+            unreadable=written.unreadable,
+            unpaired=events.unpaired,
+            size_bytes=written.size_bytes,
+            ended_by=written.ended_by or ended,
+            out=str(request.out),
+        )
+    if not result.captured:
+        raise _nothing(result, address)
+    return result
+
+
+def _nothing(result: CaptureResult, address: str) -> MeasurementError:
+    seen = [f"{count} {what}" for what in ("lost", "unreadable", "unpaired") if (count := getattr(result, what))]
+    msg = f"no request was captured at {address} ({', '.join(seen) or 'none came'})"
+    return ZeroRowsError(msg, hint="let a proxy mirror requests to this address: see docs/shadow.md")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Taker:
+    """Takes what was sent, and returns the status to answer with."""
+
+    written: Written
+    senders: Senders | None
+    events: Events
+
+    def take(self, copy: Copy) -> int:
+        if "ce-id" in copy.headers:
+            try:
+                line = self.events.add(copy.headers, as_data(copy.body, copy.headers))
+            except ValueError:
+                self.written.count("unreadable")
+                return _ACCEPTED
+            if line is not None:
+                self.written.add(line, is_answered=True)
+            return _ACCEPTED
+        if self.senders is None:
+            self.written.count("unreadable")
+            return _ACCEPTED
+        if self.senders.take(copy):
+            return _ACCEPTED
+        self.written.count("lost")
+        return _BUSY
+
+
+def _listening(request: CaptureRequest, taker: _Taker) -> ThreadingHTTPServer:
+    class Handler(_Handler):
+        takes = taker
+
+    try:
+        http = ThreadingHTTPServer((request.host, request.port), Handler)
+    except (OSError, OverflowError) as err:
+        msg = f"nothing can listen at {request.host}:{request.port}: {getattr(err, 'strerror', None) or err}"
+        raise UsageError(msg, hint="name another port with --listen") from err
+    http.daemon_threads = True
+    return http
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = _IDLE_S
+    takes: _Taker
+
+    def log_message(self, *args: object) -> None:
+        """Print nothing: a request may be confidential."""
+
+    def do_GET(self) -> None:
+        """Answer what a proxy asks to see whether anybody is there."""
+        self._end(_NOTHING)
+
+    def do_HEAD(self) -> None:
+        """Answer as a GET: neither has a body."""
+        self._end(_NOTHING)
+
+    def do_POST(self) -> None:
+        """Take a copy."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()):
+            self.takes.written.count("lost")
+            self._end(_NO_LENGTH, is_last=True)
+            return
+        if int(length) > MOST_BODY:
+            self.takes.written.count("lost")
+            self._end(_TOO_LARGE, is_last=True)
+            return
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            self.takes.written.count("lost")
+            self.close_connection = True
+            return
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self._end(self.takes.take(Copy(self.path, headers, body)))
+
+    def _end(self, status: int, *, is_last: bool = False) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        if is_last:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()

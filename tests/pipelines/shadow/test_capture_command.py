@@ -1,0 +1,245 @@
+"""`capture` with real servers on the loopback interface: it accepts copies at once, and counts what it loses."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.loopback import QuietHandler, serving
+
+from paritygate.errors import ParitygateError, StorageError, UsageError, ZeroRowsError
+from paritygate.pipelines.shadow import sending
+from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
+from paritygate.pipelines.shadow.sink import capture
+from paritygate.validate.runners.endpoint.tensors import as_bytes
+
+X = np.array([[0.5, 2.0]], np.float32)
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 2.0]}]}).encode()
+
+
+class _Doubling(QuietHandler):
+    """Answers twice what it was sent, as JSON."""
+
+    def post(self) -> None:
+        said = json.loads(self.body()[: int(self.headers.get("Inference-Header-Content-Length", 1 << 20))])
+        answer = {"outputs": [{"name": self.path, "datatype": "FP32", "shape": [1], "data": [len(said["inputs"])]}]}
+        self.send(json.dumps(answer).encode())
+
+
+class _Silent(QuietHandler):
+    """Never answers."""
+
+    def post(self) -> None:
+        self.body()
+        time.sleep(30)
+
+
+class _Held(_Doubling):
+    """Answers once it may."""
+
+    may_answer = threading.Event()
+
+    def post(self) -> None:
+        self.may_answer.wait(60)
+        super().post()
+
+
+class _Failing(QuietHandler):
+    """Answers with an error."""
+
+    def post(self) -> None:
+        self.body()
+        self.send(b'{"error": "?"}', 500)
+
+
+class _Capture:
+    """A capture in a thread, and the lines that it wrote."""
+
+    def __init__(self, out: Path, server: str | None, **limits: float) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        chosen: dict[str, Any] = {"most": 1000, "most_bytes": 1 << 20, "seconds": 60.0, "answer_s": 2.0, **limits}
+        self.out = out
+        self.request = CaptureRequest(host="127.0.0.1", port=self.port, server=server, out=out, **chosen)
+        self.result: CaptureResult | None = None
+        self.error: ParitygateError | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = capture(self.request)
+        except ParitygateError as err:
+            self.error = err
+
+    def post(self, body: bytes, path: str = "/v2/models/m/infer", **headers: str) -> int:
+        for _ in range(100):
+            with contextlib.suppress(ConnectionRefusedError):
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+                connection.request("POST", path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+                status = connection.getresponse().status
+                connection.close()
+                return status
+            time.sleep(0.05)
+        pytest.fail("nothing listens")
+
+    def wait(self) -> CaptureResult:
+        self._thread.join(30)
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def doubling() -> Iterator[str]:
+    with serving(_Doubling) as address:
+        yield address
+
+
+def test_requests_and_answers_are_written_for_their_owner_alone(tmp_path: Path, doubling: str) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most=3)
+
+    assert [captured.post(BODY) for _ in range(3)] == [202] * 3
+
+    result = captured.wait()
+    assert (result.captured, result.unanswered, result.lost, result.ended_by) == (3, 0, 0, "requests")
+    assert result.size_bytes == captured.out.stat().st_size
+    assert stat.S_IMODE(captured.out.stat().st_mode) == 0o600
+    assert {line["status"] for line in captured.lines} == {200}
+    assert captured.lines[0]["request"] == json.loads(BODY)
+    assert captured.lines[0]["response"]["outputs"][0]["name"] == "/v2/models/m/infer"
+
+
+def test_a_path_of_the_server_takes_the_place_of_the_requests(tmp_path: Path, doubling: str) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", f"{doubling}/v2/models/other/infer", most=1)
+    captured.post(BODY)
+
+    captured.wait()
+    assert captured.lines[0]["response"]["outputs"][0]["name"] == "/v2/models/other/infer"
+
+
+def test_values_that_were_sent_as_bytes_are_written_as_numbers(tmp_path: Path, doubling: str) -> None:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most=1)
+    captured.post(head + as_bytes(X), Inference_Header_Content_Length=str(len(head)))
+
+    captured.wait()
+    assert captured.lines[0]["request"]["inputs"][0]["data"] == [0.5, 2.0]
+
+
+def test_events_of_a_request_and_its_answer_become_one_line(tmp_path: Path) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=2)
+    kind = "org.kubeflow.serving.inference"
+    captured.post(b'{"outputs": []}', "/", ce_id="2", ce_type=f"{kind}.response")
+    captured.post(BODY, "/", ce_id="1", ce_type=f"{kind}.request")
+    captured.post(BODY, "/", ce_id="2", ce_type=f"{kind}.request")
+    captured.post(BODY, "/", ce_id="3", ce_type="something.else")
+    captured.post(BODY, "/", ce_id="4", ce_type=f"{kind}.request")
+    captured.post(b'{"outputs": [4]}', "/", ce_id="4", ce_type=f"{kind}.response")
+
+    result = captured.wait()
+    assert (result.captured, result.unpaired, result.unreadable, result.ended_by) == (2, 1, 1, "requests")
+    assert captured.lines == [{"response": {"outputs": outputs}, "request": json.loads(BODY)} for outputs in ([], [4])]
+
+
+@pytest.mark.parametrize(("handler", "status"), [(_Failing, 500), (_Silent, 0), (None, 0)])
+def test_what_the_server_does_not_answer_is_unanswered(
+    tmp_path: Path, handler: type[QuietHandler] | None, status: int
+) -> None:
+    with contextlib.ExitStack() as stack:
+        address = "http://127.0.0.1:9" if handler is None else stack.enter_context(serving(handler))
+        captured = _Capture(tmp_path / "traffic.jsonl", address, most=2, answer_s=0.3)
+        begun = time.monotonic()
+        assert [captured.post(BODY) for _ in range(2)] == [202, 202]
+        assert time.monotonic() - begun < 20, "a copy waited for the server"
+
+        result = captured.wait()
+
+    assert (result.captured, result.unanswered, result.lost) == (2, 2, 0)
+    assert {line["status"] for line in captured.lines} == {status}
+
+
+def test_what_cannot_wait_is_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "_MOST_WAITING", 2)
+    with serving(_Held) as address:
+        captured = _Capture(tmp_path / "traffic.jsonl", address, answer_s=60, most=6)
+        statuses = [captured.post(BODY) for _ in range(12)]
+        _Held.may_answer.set()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            while captured.is_running:
+                captured.post(BODY)
+        result = captured.wait()
+
+    assert set(statuses) == {202, 503}
+    assert (result.captured, result.unanswered, result.ended_by) == (6, 0, "requests")
+    assert result.lost >= statuses.count(503) >= 6
+
+
+@pytest.mark.parametrize("body", [b"?", b"[]", b"\xff", b"[" * 100_000], ids=["text", "list", "bytes", "deep"])
+def test_a_body_that_is_no_request_is_left_out(tmp_path: Path, doubling: str, body: bytes) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most=1)
+    captured.post(body)
+    captured.post(BODY)
+
+    result = captured.wait()
+    assert (result.captured, len(captured.lines)) == (1, 1)
+
+
+def test_the_file_ends_before_its_limit(tmp_path: Path, doubling: str) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most_bytes=1000)
+    with contextlib.suppress(OSError):
+        for _ in range(20):
+            captured.post(BODY)
+
+    result = captured.wait()
+    assert result.ended_by == "size"
+    assert 0 < captured.out.stat().st_size == result.size_bytes <= 1000
+
+
+def test_nothing_is_left_where_nothing_came(tmp_path: Path) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, seconds=0.3)
+
+    with pytest.raises(ZeroRowsError):
+        captured.wait()
+    assert not captured.out.exists()
+
+
+def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "traffic.jsonl").write_text("kept", encoding="utf-8")
+
+    with pytest.raises(UsageError):
+        _Capture(tmp_path / "traffic.jsonl", None, seconds=0.3).wait()
+    assert (tmp_path / "traffic.jsonl").read_text(encoding="utf-8") == "kept"
+
+
+def test_a_port_in_use_and_a_missing_folder_are_refused(tmp_path: Path, doubling: str) -> None:
+    port = int(doubling.rpartition(":")[2])
+    request = CaptureRequest(
+        host="127.0.0.1", port=port, server=None, out=tmp_path / "a.jsonl", most=1, most_bytes=1, seconds=1
+    )
+    with pytest.raises(UsageError):
+        capture(request)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(StorageError):
+        _Capture(tmp_path / "none" / "a.jsonl", None).wait()
