@@ -15,8 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Generic, TypeVar
+
+from paritygate.str_enum import StrEnum
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 # A window with few answers is extended up to so many times, until they suffice for its percentile.
@@ -25,14 +26,11 @@ _LONGEST = 4.0
 _LOOK_S, _LEAVE_S = 0.2, 5.0
 
 
-class Arrivals(str, Enum):
+class Arrivals(StrEnum):
     """The arrival times of an open loop: random at one rate, or at equal distances."""
 
     POISSON = "poisson"
     CONSTANT = "constant"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

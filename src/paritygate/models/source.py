@@ -6,7 +6,6 @@ import inspect
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from paritygate.importing import collecting_rarely, is_object_path, load_object,
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
+from paritygate.str_enum import StrEnum
 from paritygate.text import a_or_an, beside_meant
 
 
-class SourceKind(str, Enum):
+class SourceKind(StrEnum):
     """The framework and form of a model."""
 
     ONNX = "onnx"
@@ -38,9 +38,6 @@ class SourceKind(str, Enum):
     FUNCTION = "function"
     RECORDED = "recorded"
     ENDPOINT = "endpoint"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 # An engine is a program for the GPU, and a version-compatible one also brings code for the CPU.
