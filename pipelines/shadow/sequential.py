@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 # How often a verdict may be wrong.
 ERROR_RATE = 0.01

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 # A window with few answers is extended up to so many times, until they suffice for its percentile.

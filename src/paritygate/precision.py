@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from paritygate.errors import UsageError
-from paritygate.str_enum import StrEnum
-from paritygate.text import nearest_first
+from paritygate.text import StrEnum, nearest_first
 
 _EXAMPLE = "write for example onnx-fp32"
 _STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from paritygate.precision import Precision
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.decisions import Decision

@@ -8,7 +8,7 @@ from typing import Any
 
 from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 from paritygate.validate.words.sentence import Words, render
 
 # The name of the check of values that an undeclared mask leaves out.

@@ -16,8 +16,7 @@ import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype, is_integer_dtype
-from paritygate.str_enum import StrEnum
-from paritygate.text import in_full, meant
+from paritygate.text import StrEnum, in_full, meant
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
 from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 # The rest of a kind is only counted.
 _NAMED = 50

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paritygate.backends import require_backend
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, columns_of_arrow
 from paritygate.validate.samples.columns import ID_COLUMN
 from paritygate.validate.samples.csv_table import check_is_even, survey_csv

@@ -14,7 +14,7 @@ from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_json
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 _FIRST_SCHEMA = 1
 CHAINED_SCHEMA = 2

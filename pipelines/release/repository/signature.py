@@ -11,7 +11,7 @@ from paritygate.pipelines.release.repository.difference import FileDifference, c
 from paritygate.pipelines.release.repository.parity import parity_in
 from paritygate.pipelines.release.signing.keys import VerifyingKey
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, bundle_of, signed_digests
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 _NO_DIFFERENCE = FileDifference()
 

@@ -11,7 +11,7 @@ from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import NOT_ASKED, NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult, error_result
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.why import why, why_of_variant
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 from paritygate.validate.measure.check import Check
 from paritygate.validate.words.sentence import Sentence, render
 

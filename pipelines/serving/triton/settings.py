@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 
 class HardwareCompatibility(StrEnum):

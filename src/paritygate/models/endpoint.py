@@ -11,8 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
 from paritygate.models.json_mapping import EXAMPLE
-from paritygate.str_enum import StrEnum
-from paritygate.text import in_full, nearest_first
+from paritygate.text import StrEnum, in_full, nearest_first
 
 _SCHEMES = ("http", "https", "grpc")
 _OPEN_INFERENCE = re.compile(r"^(?P<prefix>.*)/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/infer)?$")

@@ -16,8 +16,7 @@ from paritygate.importing import collecting_rarely, is_object_path, load_object,
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
-from paritygate.str_enum import StrEnum
-from paritygate.text import a_or_an, beside_meant
+from paritygate.text import StrEnum, a_or_an, beside_meant
 
 
 class SourceKind(StrEnum):

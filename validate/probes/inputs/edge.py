@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 
 class OutOfSampleKind(StrEnum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

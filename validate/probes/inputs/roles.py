@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paritygate.str_enum import StrEnum
+from paritygate.text import StrEnum
 from paritygate.validate.probes.inputs.padding import Padding
 from paritygate.validate.probes.inputs.thresholds import Buckets, Division, Keys, Threshold
 
