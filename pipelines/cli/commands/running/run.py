@@ -11,14 +11,11 @@ from paritygate.pipelines.cli.options import (
     WrittenRepositoryPlace,
     constraint_option,
     device_option,
-    json_option,
-    memory_limit_option,
+    limit_options,
+    output_options,
     probes_option,
-    quiet_option,
     sign_option,
     target_option,
-    time_limit_option,
-    verbose_option,
     written_root_option,
 )
 from paritygate.roots import Root
@@ -66,12 +63,9 @@ from paritygate.roots import Root
 @constraint_option
 @written_root_option
 @device_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
+@limit_options
 @format_option
-@json_option
+@output_options
 def command(
     specs: tuple[str, ...],
     *,
