@@ -384,7 +384,7 @@ def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
+def cache_below(root: Path, run: Path) -> Cache:
     """Return the cache of a run, below `root` by default.
 
     The environment variable PARITYGATE_CACHE names another folder, or is `off`.
@@ -394,7 +394,7 @@ def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
     """
     folder = cache_folder(root)
     # Without a record of what a job reads, nothing can be cached.
-    if not is_wanted or folder is None or system_calls() is None:
+    if folder is None or system_calls() is None:
         return Cache(run=run)
     return Cache(run=run, store=Store(folder, most_bytes=_most_bytes()))
 

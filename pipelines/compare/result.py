@@ -433,10 +433,10 @@ def code_notes(*sides: SideResult) -> list[str]:
     return [f"loading {side.name} executes code of its author" for side in sides if side.executes_code]
 
 
-def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
+def error_result(error: Exception) -> ErrorResult:
     """Return an error as the report has it."""
     step = {name: str(getattr(error, name, "")) for name in ("hint", "command", "advice")}
-    return ErrorResult(kind=kind or type(error).__name__, message=str(error), **step)
+    return ErrorResult(kind=type(error).__name__, message=str(error), **step)
 
 
 _SHOWN = {"fail", "error", "inconclusive", "warning", "edge"}
