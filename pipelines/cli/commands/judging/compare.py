@@ -153,6 +153,7 @@ def command(
 
     Each can be a model file: .onnx, .keras, .pt, .ts, .pt2, .xml, .tflite or a SavedModel folder. It can be
     module:callable, which returns a PyTorch or Keras model, or takes and returns a dict of arrays. It can be
+    a folder of save_pretrained with safetensors, which is loaded offline and without its code. It can be
     recorded outputs: an .npz file with the samples' keys, or a folder made by `record`. It can be a release:
     MODEL@ALIAS or MODEL@VERSION, with /VARIANT for another than the preferred variant. It can be a model on a
     server: http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME or http://HOST:PORT/v1/models/NAME (TensorFlow
