@@ -125,7 +125,7 @@ def _variants(was: ReleaseDetails, now: ReleaseDetails) -> Iterator[DiffRow]:
 
 def _rules(was: ReleaseDetails, now: ReleaseDetails) -> Iterator[DiffRow]:
     """Yield the declared rules of both specs, by their place there; none if a release does not hold its spec."""
-    specs = [(details.manifest.get("provenance") or {}).get("spec") for details in (was, now)]
+    specs = [(details.manifest.get("provenance") or {}).get("spec") or {} for details in (was, now)]
     if not all(specs):
         return
     before, after = (dict(_declared(spec)) for spec in specs)
