@@ -36,7 +36,7 @@ _WORDS = (
     ("relu", "clamp", "clip"),
 )
 _MEANING = {word: words[0] for words in reversed(_WORDS) for word in words}
-_PARTS = re.compile(r"^(reduce|native|adaptive|global|fused)|(ization|\d+d?|nd)$")
+_PARTS = re.compile(r"^(reduce|native|adaptive|global|fused)|(alization|\d+d?|nd)$")
 
 
 def are_alike(operator: str, other: str) -> bool:
