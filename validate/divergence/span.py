@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.validate.divergence.attributes import attributes_that_differ, epsilon_that_differs
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.divergence.node_differences import Sides
-from paritygate.validate.divergence.operators import are_alike
+from paritygate.validate.divergence.operators import are_alike, attributes_that_differ, epsilon_that_differs
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch, error_between
 from paritygate.validate.divergence.span_weights import weight_that_differs

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     # Read by type checkers alone: a comparison of files loads no repository.
     from paritygate.roots import Root
 
+# In these runtimes `diagnose` reads inner tensors.
+_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
     *("--repository", "--time-limit", "--memory-limit"),
@@ -225,11 +227,11 @@ def command(
         print_comparison(result, shown)
     # Without values that differ, there is no operator to name; generated inputs are in --failures.
     if not quiet and any(check.status == "fail" and check.measured is not None for check in result.checks):
-        from paritygate.pipelines.diagnose.diagnose import can_be_diagnosed
-
         sides = ((one, reference, result.reference), (other, candidate, result.candidate))
         # The text of a release is no path.
-        if all(model.text == text and can_be_diagnosed(model, side.runtime) for model, text, side in sides):
+        if all(
+            model.text == text and not model.is_recorded and side.runtime in _DIAGNOSED for model, text, side in sides
+        ):
             fitted = [*_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
             call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", samples, *fitted])
             print_lines(["next:", *command_lines(call, indent="  ")], err=True)
