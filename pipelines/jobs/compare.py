@@ -649,6 +649,7 @@ def _result(
             for name in measured.statistics
         },
         decisions=dict(measured.decisions),
+        mismatches=measured.mismatches,
         strata={
             name: {value: stratum_result(measured, expected.profiles) for value, measured in values.items()}
             for name, values in result.strata.items()

@@ -18,6 +18,7 @@ from paritygate.pipelines.calibration.calibration import OpenCalibration
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16, open_int8
 from paritygate.pipelines.repair.mixer import MixedRequest, Mixer
+from paritygate.pipelines.repair.result import named_operators
 from paritygate.pipelines.repair.rows import divided, halves
 from paritygate.precision import Precision
 from paritygate.text import counted
@@ -60,7 +61,7 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     repair.save(job.folder)
     rows = counted(repair.searched.rows + repair.checked.rows, "row")
     found = f"found in {counted(repair.runs, 'run')} on {rows}, by which it is not judged"
-    note = f"{_kept(repair)} of {repair.switches} kept in fp32, {found}"
+    note = f"{_kept(repair)} of {repair.switches} kept in fp32 ({named_operators(to_data(repair.kept))}), {found}"
     facts = {**conversion.facts, "repair": {**to_data(repair), **repair.for_other_tools}}
     return replace(conversion, notes=(*conversion.notes, note), facts=facts)
 

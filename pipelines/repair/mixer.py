@@ -19,7 +19,9 @@ from paritygate.pipelines.repair.rows import DividedRows
 from paritygate.pipelines.repair.search import Runs, Trial, search
 from paritygate.pipelines.repair.trials import Judge
 from paritygate.pipelines.repair.values import ValueFacts, facts_of_values
+from paritygate.pipelines.spec.targets import DEFAULT_MAX_RUNS
 from paritygate.precision import Precision
+from paritygate.text import counted
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.opening import open_model
@@ -85,10 +87,10 @@ class Mixer:
         """
         overflowing = [name for name in self._lowered.model.switches if self._overflows(name)]
         choice = search(self._lowered.model.switches, overflowing, self._runs, self._heavy())
-        self._runs.reserve = 0
+        is_spent, self._runs.reserve = self._runs.left <= 0, 0
         if not choice.is_within:
-            msg = f"in {self._runs.used} runs, no operators to keep in fp32 were found"
-            raise self._unrepaired(msg)
+            msg = f"in {counted(self._runs.used, 'run')}, no operators to keep in fp32 were found"
+            raise self._unrepaired(msg, is_spent=is_spent)
         self.kept, self._waiting = choice.kept, list(choice.ranking)
         while not self._tried(self._runner(self.kept)).is_within(AIM):
             self.grow()
@@ -102,7 +104,7 @@ class Mixer:
         step = max(1, int(len(self._lowered.model.switches) * _GROWTH))
         if len(self._waiting) <= step or self._runs.left <= 0:
             msg = "operators kept in fp32 suffice on the rows searched, and not on others"
-            raise self._unrepaired(msg)
+            raise self._unrepaired(msg, is_spent=self._runs.left <= 0)
         self.kept |= frozenset(self._waiting[:step])
         del self._waiting[:step]
 
@@ -117,9 +119,11 @@ class Mixer:
         self._runs.used += 1
         return self._judge.trial(runner)
 
-    def _unrepaired(self, why: str) -> UnrepairedError:
-        msg = f"unrepaired: {why} (limits: {AIM:.0%} of the tolerance; --max-runs {self._runs.most})"
-        return UnrepairedError(msg, hint=_HINT)
+    def _unrepaired(self, why: str, *, is_spent: bool) -> UnrepairedError:
+        most = self._runs.most
+        msg = f"unrepaired: {why} (limits: {AIM:.0%} of the tolerance; --max-runs {most})"
+        more = f"allow more runs, such as {max(DEFAULT_MAX_RUNS, 2 * most)}: --max-runs, or max_runs of the target"
+        return UnrepairedError(msg, hint=more if is_spent else _HINT)
 
     def _overflows(self, node: str) -> bool:
         limit = self._lowered.largest

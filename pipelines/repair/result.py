@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.files import write_json_atomically
+from paritygate.text import one_line
 
 REPAIR_FILE = "repair.json"
 OVERFLOW, ROUNDING = "overflow", "rounding"
@@ -24,6 +26,16 @@ class KeptOperator:
     operator: str
     reason: str
     largest: float
+
+
+# Operators in a sentence; the others are counted.
+_NAMED = 8
+
+
+def named_operators(kept: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first operators of a `Repair` in JSON data, by type and name, and how many others there are."""
+    named = ", ".join(one_line(f"{item['operator']} {item['name']}") for item in kept[:_NAMED])
+    return named + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

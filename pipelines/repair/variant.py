@@ -34,6 +34,7 @@ from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.targets import MIXED, MixedTarget
 from paritygate.precision import Precision, Variant
+from paritygate.text import hint_of_meant
 from paritygate.validate.measure.check import Status, Verdict
 from paritygate.validate.reference.recording import Recording
 
@@ -76,15 +77,15 @@ def repair_variant(
     """Repair a variant that failed, in a folder below the run folder, with `repair.json` beside the file.
 
     Raises:
-        UsageError: The variant did not fail, or the run has a mixed variant of its own.
+        UsageError: The variant did not fail or is of a precision that is not repaired, or the run has a mixed variant
+            of its own.
         InputFileError: The run has no such variant, or no evidence.
         StorageError: The folder for the result holds files that are not ours, or cannot be written.
-        UnrepairedError: It fails in FP32 too, it is of a precision that is not repaired, or no operators to keep in
-            FP32 suffice.
+        UnrepairedError: It fails in FP32 too, or no operators to keep in FP32 suffice.
         ConversionError: It cannot be converted.
     """
-    variant, entries = Variant.parse(name), _entries(run)
-    _check_failed(run, variant, entries)
+    entries = _entries(run)
+    variant = _failed_variant(run, name, entries)
     place = run.folder / FOLDER / name
     if place.exists():
         check_marked_folder(place)
@@ -138,20 +139,26 @@ def _entries(run: RunFolder) -> dict[str, list[EvidenceEntry]]:
     return entries
 
 
-def _check_failed(run: RunFolder, variant: Variant, entries: Mapping[str, list[EvidenceEntry]]) -> None:
-    name = str(variant)
+def _failed_variant(run: RunFolder, name: str, entries: Mapping[str, list[EvidenceEntry]]) -> Variant:
+    """Return the variant of a name; raise if it cannot be repaired by precision, or does not fail."""
     if name not in entries:
         msg = f"the run has no variant {name!r} (variants: {', '.join(entries)})"
-        raise InputFileError(msg, hint="name one of them with --variant")
+        raise InputFileError(msg, hint=hint_of_meant(name, entries, "name one of them with --variant"))
+    variant = Variant.parse(name)
     if MIXED in entries:
         msg = f"the run has a target {MIXED} of its own, which already is a repair"
         raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
     if variant.precision not in _LOWER or variant.static or variant.format not in {_ONNX, *ENGINE_FORMATS}:
         msg = f"{name} cannot be repaired by precision (expected: fp16 or int8 of {_ONNX} or an engine, dims not fixed)"
-        raise UnrepairedError(msg, hint="find the operator that differs", command=_diagnose(run, name))
+        if variant.format != _ONNX:
+            raise UsageError(msg, hint=f"add {_ONNX}-{variant.precision} to targets, and repair that variant")
+        raise UsageError(msg, hint="find the operator that differs", command=_diagnose(run, name))
     if all(entry.verdict != Verdict.FAIL for entry in entries[name]):
+        failing = [each for each, rows in entries.items() if any(entry.verdict == Verdict.FAIL for entry in rows)]
         msg = f"{name} does not fail (verdict: {entries[name][0].verdict}), so there is nothing to repair"
-        raise UsageError(msg, hint="name a variant that fails with --variant")
+        hint = f"variants that fail: {', '.join(failing)}" if failing else "no variant of this run fails"
+        raise UsageError(msg, hint=hint)
+    return variant
 
 
 def _with_mixed(resolved: ResolvedSpec, name: str, lower: Literal["fp16", "int8"], max_runs: int) -> ResolvedSpec:

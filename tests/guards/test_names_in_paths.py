@@ -100,6 +100,7 @@ GIVEN = {
     "pipelines/compare/models.py: folder / text",
     "pipelines/inspecting/init.py: here / text",
     "pipelines/inspecting/init.py: request.here / request.out",
+    "pipelines/inspecting/init.py: request.here / name",
     "pipelines/packing/inputs.py: found.folder / text",
     "pipelines/packing/inputs.py: self.folder / f'{root}.py'",
     "pipelines/packing/inputs.py: self.folder / root",
@@ -152,6 +153,7 @@ LISTED = {
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
     "pipelines/inspecting/init.py: folder / f'{made.name}.py'",
+    "pipelines/inspecting/init.py: folder / f'{name}.py'",
     "src/paritygate/models/source.py: path / name",
     "pipelines/cli/json_file.py: self._path.with_name(f'.{self._path.name}.{secrets.token_hex(4)}.prepared')",
     "convert/engine/check_tensorrt.py: job.folder / conversion.main",

@@ -49,7 +49,7 @@ def _run(called: Called) -> dict[str, Any]:
 
 
 def test_a_mixed_target_passes_where_fp16_overflows_and_is_released(mixed: tuple[Desk, Called]) -> None:
-    _, called = mixed
+    desk, called = mixed
     run = _run(called)
 
     assert called.code == 0, called
@@ -57,6 +57,11 @@ def test_a_mixed_target_passes_where_fp16_overflows_and_is_released(mixed: tuple
     assert run["emulated"]["onnx-mixed"]["verdict"] == "pass"
     assert run["variants"]["onnx-mixed"]["verdict"] == "pass"
     assert list(run["release"]["variants"]) == ["onnx-mixed"]
+    # The operators that it keeps are on the screen too.
+    assert any("Mul grow" in note for note in run["variants"]["onnx-mixed"]["notes"])
+    (entry,) = desk.json("show", "tiny").data["manifest"]["variants"]
+    assert {item["name"] for item in entry["kept_in_fp32"]} == _OVERFLOWING
+    assert "onnx-mixed keeps 3 operators in fp32: " in desk.call("show", "tiny").out
 
 
 def test_the_record_names_the_nodes_that_overflow_and_the_file_has_them_in_fp32(mixed: tuple[Desk, Called]) -> None:
@@ -132,6 +137,14 @@ def test_nothing_is_repaired_that_does_not_fail(finished: Desk) -> None:
     called = finished.call("repair", "--run", str(finished.run_folder), "--variant", "onnx-int8", "--quiet")
 
     assert called.code == 2, called
+    assert "variants that fail: onnx-fp16" in called.err
+
+
+def test_a_variant_that_is_not_there_is_wrong_usage(finished: Desk) -> None:
+    called = finished.call("repair", "--run", str(finished.run_folder), "--variant", "onnx-fp-16")
+
+    assert called.code == 2, called
+    assert "did you mean 'onnx-fp16'?" in called.err
 
 
 def test_too_few_runs_are_called_unrepaired(finished: Desk) -> None:
@@ -139,6 +152,7 @@ def test_too_few_runs_are_called_unrepaired(finished: Desk) -> None:
     called = finished.json("repair", "--run", str(finished.run_folder), *options)
 
     assert (called.code, called.data) == (4, {}), called
+    assert "--max-runs" in called.err.partition("hint")[2]
 
 
 def test_fp32_everywhere_is_no_repair(desk: Desk) -> None:

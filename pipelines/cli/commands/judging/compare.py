@@ -32,8 +32,11 @@ from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
     # Read by type checkers alone: a comparison of files loads no repository.
+    from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.roots import Root
 
+# In these runtimes `diagnose` reads inner tensors.
+_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
     *("--repository", "--time-limit", "--memory-limit"),
@@ -153,6 +156,7 @@ def command(
 
     Each can be a model file: .onnx, .keras, .pt, .ts, .pt2, .xml, .tflite or a SavedModel folder. It can be
     module:callable, which returns a PyTorch or Keras model, or takes and returns a dict of arrays. It can be
+    a folder of save_pretrained with safetensors, which is loaded offline and without its code. It can be
     recorded outputs: an .npz file with the samples' keys, or a folder made by `record`. It can be a release:
     MODEL@ALIAS or MODEL@VERSION, with /VARIANT for another than the preferred variant. It can be a model on a
     server: http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME or http://HOST:PORT/v1/models/NAME (TensorFlow
@@ -222,17 +226,28 @@ def command(
     written.write(to_data(result))
     with written.printing():
         print_comparison(result, shown)
-    # Without values that differ, there is no operator to name; generated inputs are in --failures.
-    if not quiet and any(check.status == "fail" and check.measured is not None for check in result.checks):
-        from paritygate.pipelines.diagnose.diagnose import can_be_diagnosed
-
+    if not quiet:
+        fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
+        differing = _differing_samples(result, fitted)
         sides = ((one, reference, result.reference), (other, candidate, result.candidate))
         # The text of a release is no path.
-        if all(model.text == text and can_be_diagnosed(model, side.runtime) for model, text, side in sides):
-            fitted = [*_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
-            call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", samples, *fitted])
+        if differing and all(
+            model.text == text and not model.is_recorded and side.runtime in _DIAGNOSED for model, text, side in sides
+        ):
+            call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", *differing])
             print_lines(["next:", *command_lines(call, indent="  ")], err=True)
     return result.exit_code
+
+
+def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str]:
+    """Return the samples with their options if they differ, else the inputs of a failed probe that were kept."""
+    failed = [check for check in result.checks if check.status == "fail"]
+    kept = (item.inputs for probe in result.probes.asked.values() for item in probe.failures if item.inputs)
+    of_probe = next(([path] for path in kept), [])
+    if of_probe and all(check.name.startswith("probe_") for check in failed):
+        return of_probe
+    # Without values that differ, there is no operator to name.
+    return samples if any(check.measured is not None for check in failed) else []
 
 
 def _each(option: str, values: tuple[str, ...]) -> list[str]:
