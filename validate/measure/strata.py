@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
@@ -14,13 +16,14 @@ from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
 # Each value keeps its own statistics; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
+# Rows of one value wait until they hold so many numbers: measuring a few rows takes as long as measuring many.
+_VALUES_TOGETHER = 1 << 14
 # More values than this are counted in a sentence, not named.
 NAMED_VALUES = 5
 
@@ -30,7 +33,7 @@ class StratifiedComparison:
 
     def __init__(self, plan: ComparisonPlan, strata: Sequence[str]) -> None:
         self._plan = plan
-        self._comparisons: dict[str, dict[str, OutputComparison]] = {name: {} for name in strata}
+        self._comparisons: dict[str, dict[str, _RowsTogether]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
@@ -46,9 +49,13 @@ class StratifiedComparison:
                 if value not in comparisons and len(comparisons) >= _MAX_VALUES:
                     msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
                     raise UsageError(msg, hint="use a column that groups rows, not an id")
-                comparison = comparisons.setdefault(value, OutputComparison(self._plan))
-                part = Batch(inputs={}, ids=[batch.ids[row] for row in chosen])
-                comparison.add(part, _rows(actual, chosen, batch.rows), _rows(expected, chosen, batch.rows))
+                if value not in comparisons:
+                    comparisons[value] = _RowsTogether(OutputComparison(self._plan))
+                comparisons[value].add(
+                    [batch.ids[row] for row in chosen],
+                    _rows(actual, chosen, batch.rows),
+                    _rows(expected, chosen, batch.rows),
+                )
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""
@@ -62,6 +69,60 @@ class StratifiedComparison:
             name: {value: comparison.finish() for value, comparison in sorted(comparisons.items())}
             for name, comparisons in self._comparisons.items()
         }
+
+
+class _RowsTogether:
+    """The comparison of one value, whose rows are added in larger batches than they come in."""
+
+    def __init__(self, comparison: OutputComparison) -> None:
+        self._comparison = comparison
+        self._ids: list[str] = []
+        self._sides: list[tuple[Outputs, Outputs]] = []
+        self._values = 0
+
+    def add(self, ids: Sequence[str], actual: Outputs, expected: Outputs) -> None:
+        """Add rows: all outputs of the candidate, and those of the reference that are compared."""
+        if self._sides and _kinds(self._sides[0]) != _kinds((actual, expected)):
+            self._flush()
+        self._ids += ids
+        self._sides.append((actual, expected))
+        self._values += sum(array.size for array in expected.values())
+        if self._values >= _VALUES_TOGETHER:
+            self._flush()
+
+    def end_pass(self) -> None:
+        """Mark the end of a pass."""
+        self._flush()
+        self._comparison.end_pass()
+
+    def finish(self) -> Measurement:
+        """Return all figures."""
+        return self._comparison.finish()
+
+    def _flush(self) -> None:
+        if self._sides:
+            actual, expected = (_joined(side) for side in zip(*self._sides, strict=True))
+            self._comparison.add(Batch(inputs={}, ids=self._ids), actual, expected)
+        self._ids, self._sides, self._values = [], [], 0
+
+
+def _kinds(sides: tuple[Outputs, Outputs]) -> list[list[tuple[str, Any, tuple[int, ...]]]]:
+    """Return what the outputs of both sides must have in common to be one batch."""
+    return [[(name, array.dtype, array.shape[1:]) for name, array in side.items()] for side in sides]
+
+
+def _joined(parts: Sequence[Outputs]) -> Outputs:
+    if len(parts) == 1:
+        return parts[0]
+    together: dict[str, NDArray[np.generic]] = {}
+    for name in parts[0]:
+        arrays = [part[name] for part in parts]
+        is_masked = any(type(array) is not np.ndarray for array in arrays)
+        # Masked arrays are imported only where there are some.
+        together[name] = (
+            np.ma.concatenate(arrays) if is_masked else np.concatenate(arrays)  # type: ignore[no-untyped-call]
+        )
+    return together
 
 
 def _rows(outputs: Outputs, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:
