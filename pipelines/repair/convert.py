@@ -45,6 +45,7 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     searching, batches = _searching(job, list(opened.batches()))
     with temporary_folder("repair") as place:
         report("opening the switchable model", 0, 0)
+        request = replace(request, judged_rows=opened.judged)
         mixer = Mixer(_open(searching, place), divided(batches), request, place, report)
         mixer.choose()
         conversion = _converted(job, mixer)

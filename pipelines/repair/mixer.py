@@ -12,11 +12,12 @@ from paritygate.models.loading import load_model
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.repair.alike import groupings
 from paritygate.pipelines.repair.cost import Costs
 from paritygate.pipelines.repair.lowering import LoweredModel
 from paritygate.pipelines.repair.result import OVERFLOW, ROUNDING, KeptOperator, Repair, Rows
 from paritygate.pipelines.repair.rows import DividedRows
-from paritygate.pipelines.repair.search import Runs, Trial, search
+from paritygate.pipelines.repair.search import Nodes, Runs, Trial, search
 from paritygate.pipelines.repair.trials import Judge
 from paritygate.pipelines.repair.values import ValueFacts, facts_of_values
 from paritygate.precision import Precision
@@ -36,11 +37,12 @@ _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedRequest:
-    """The precision of the other operators, the runs of the search, and the rules of the gate."""
+    """The precision of the other operators, the runs of the search, and the gate: its rules and number of rows."""
 
     lower: Precision
     max_runs: int
     rules: GateRules
+    judged_rows: int = 0
 
 
 class Mixer:
@@ -60,7 +62,9 @@ class Mixer:
         self._request = request
         self._report = report
         model = lowered.model
-        self._judge = Judge(model.keeping(model.switches), rows.batches, request.rules, folder)
+        self._judge = Judge(
+            model.keeping(model.switches), rows.batches, request.rules, folder, rows=request.judged_rows
+        )
         self._values = facts_of_values(lowered.graph, [batch.inputs for batch in rows.batches])
         # Dropping nodes would use every run, and some are needed to check and grow the set.
         reserve = max(1, int(request.max_runs * _SHARE_IN_RESERVE))
@@ -84,7 +88,13 @@ class Mixer:
             UnrepairedError: None were found in the runs that are allowed.
         """
         overflowing = [name for name in self._lowered.model.switches if self._overflows(name)]
-        choice = search(self._lowered.model.switches, overflowing, self._runs, self._heavy())
+        nodes = Nodes(
+            names=self._lowered.model.switches,
+            overflowing=overflowing,
+            heavy=self._heavy(),
+            groupings=groupings(self._lowered.graph),
+        )
+        choice = search(nodes, self._runs)
         self._runs.reserve = 0
         if not choice.is_within:
             msg = f"in {self._runs.used} runs, no operators to keep in fp32 were found"
@@ -188,7 +198,7 @@ class Mixer:
         return Rows(
             rows=len(digests),
             digest=f"sha256:{hashlib.sha256(b''.join(digests)).hexdigest()}",
-            tolerance_used=trial.share,
+            tolerance_used=trial.measured,
         )
 
 
