@@ -28,8 +28,8 @@ from paritygate.validate.runners.runner import Runner
 
 # The share of the tolerance to stay within, because other rows differ more than those that were searched by.
 AIM = 0.9
-# A set that fails on other rows grows by this share of all nodes.
-_GROWTH = 0.05
+# A set that fails on other rows grows by one node for so many, at first.
+_GROWTH = 8
 _SHARE_IN_RESERVE = 0.15
 _HEAVY = 0.01
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
@@ -72,6 +72,7 @@ class Mixer:
         # Of the FP32 model.
         self._runs.used = 1
         self._waiting: list[str] = []
+        self._step = 0
         self.kept: frozenset[str] = frozenset()
 
     def _runner(self, kept: Collection[str]) -> Runner:
@@ -104,13 +105,15 @@ class Mixer:
             self.grow()
 
     def grow(self) -> None:
-        """Keep some more nodes.
+        """Keep some more nodes, twice as many as the last time.
 
         Raises:
             UnrepairedError: Too few nodes or runs are left.
         """
-        step = max(1, int(len(self._lowered.model.switches) * _GROWTH))
-        if len(self._waiting) <= step or self._runs.left <= 0:
+        self._step = 2 * self._step or max(1, len(self.kept) // _GROWTH)
+        # FP32 everywhere is no repair.
+        step = min(self._step, len(self._waiting) - 1)
+        if step <= 0 or self._runs.left <= 0:
             msg = "operators kept in fp32 suffice on the rows searched, and not on others"
             raise self._unrepaired(msg)
         self.kept |= frozenset(self._waiting[:step])

@@ -12,6 +12,7 @@ from paritygate.codec import to_data
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import ConversionError, UnrepairedError, UsageError
 from paritygate.files import make_marked_folder, remove_marked_folder, storage_errors, temporary_folder
+from paritygate.formats import why_no_bf16
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
 from paritygate.models.onnx.weights import ELEMENT_TYPES
@@ -34,6 +35,13 @@ _SHARE, _MOST_ROWS = 0.4, 256
 _REPAIRED = frozenset({Precision.FP16, Precision.INT8})
 
 
+def check_repair(job: ComparisonJob, folder: Path) -> None:
+    """Check that two models can be repaired, and that `folder` can be written, before anything runs; raises as both."""
+    check_pair(job)
+    if folder.exists():
+        make_marked_folder(folder)
+
+
 def check_pair(job: ComparisonJob) -> Precision:
     """Return the precision of the candidate.
 
@@ -52,6 +60,8 @@ def check_pair(job: ComparisonJob) -> Precision:
         raise UsageError(msg, hint="name the FP32 file that the candidate was made of as the reference")
     if found["candidate"] not in _REPAIRED:
         msg = f"--repair is for a candidate in fp16 or int8, and {job.candidate.name} is in {found['candidate']}"
+        if found["candidate"] is Precision.BF16:
+            msg = f"{job.candidate.name} cannot be repaired: {why_no_bf16()}"
         raise UsageError(msg, hint=f"find the operator that differs: {_diagnose(job)}")
     return found["candidate"]
 

@@ -49,8 +49,8 @@ class Repair:
     All other operators of `switches` are in `lower`. `searched` are the rows that the set was chosen by, and `checked`
     others that it was only tried on. Both are left out of the comparison. `runs` counts both. `bytes_moved` is the
     traffic of values and weights between operators as a share of the FP32 model's, Casts included.
-    `multiply_adds_low` is the share of multiply-adds of Conv, Gemm and MatMul in `lower`; None without any. Names of
-    `nodes_to_exclude` and `op_block_list` are those that other tools use.
+    `multiply_adds_low` is the share of multiply-adds of Conv, Gemm and MatMul in `lower`; None without any. Without
+    `names_in_file`, the FP32 file lacks names of kept nodes, so other tools cannot be told them.
     """
 
     lower: str
@@ -65,6 +65,7 @@ class Repair:
     multiply_adds_low: float | None
     file_bytes: int = 0
     fp32_bytes: int = 0
+    names_in_file: bool = True
 
     @property
     def nodes_to_exclude(self) -> list[str]:
@@ -83,9 +84,9 @@ class Repair:
     @property
     def for_other_tools(self) -> dict[str, Sequence[str]]:
         """The kept nodes in the words of other tools."""
+        names = {"nodes_to_exclude": self.nodes_to_exclude, "node_block_list": self.nodes_to_exclude}
         return {
-            "nodes_to_exclude": self.nodes_to_exclude,
-            "node_block_list": self.nodes_to_exclude,
+            **(names if self.names_in_file else {}),
             "op_block_list": sorted({item.operator for item in self.kept}),
         }
 

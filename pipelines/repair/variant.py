@@ -16,7 +16,7 @@ from paritygate.files import (
     remove_marked_folder,
     storage_errors,
 )
-from paritygate.formats import ENGINE_FORMATS
+from paritygate.formats import ENGINE_FORMATS, why_no_bf16
 from paritygate.pipelines.compare.job import compare
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
@@ -113,6 +113,8 @@ def _check_failed(run: RunFolder, variant: Variant, entries: Mapping[str, list[E
         raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
     if variant.precision not in _LOWER or variant.static or variant.format not in {_ONNX, *ENGINE_FORMATS}:
         msg = f"{name} cannot be repaired by precision (expected: fp16 or int8 of {_ONNX} or an engine, dims not fixed)"
+        if variant.precision is Precision.BF16:
+            msg = f"{name} cannot be repaired: {why_no_bf16()}"
         raise UnrepairedError(msg, hint="find the operator that differs", command=_diagnose(run, name))
     if all(entry.verdict != Verdict.FAIL for entry in entries[name]):
         msg = f"{name} does not fail (verdict: {entries[name][0].verdict}), so there is nothing to repair"

@@ -226,9 +226,9 @@ def command(
         provider=provider,
     )
     if repair is not None:
-        from paritygate.pipelines.repair.pair import check_pair
+        from paritygate.pipelines.repair.pair import check_repair
 
-        check_pair(job)
+        check_repair(job, repair)
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
