@@ -139,7 +139,7 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
     repaired = RepairedVariant(
         variant=job.candidate.name,
         outcome=outcome_of(held_out, emulated),
-        file=folder / main,
+        file=model.path,
         repair=repair,
         held_out=held_out,
         emulated=emulated,

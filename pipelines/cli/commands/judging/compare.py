@@ -87,8 +87,7 @@ class _InSections(click.Command):
     "--repair",
     type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="If CANDIDATE (ONNX in FP16 or INT8) fails, make it of REFERENCE (ONNX in FP32) with the fewest operators "
-    "kept in FP32, and put it here.",
+    help="If CANDIDATE, in FP16 or INT8, fails: put a file here that is made of REFERENCE with some operators in FP32.",
 )
 @click.option(
     "--failures",
@@ -168,11 +167,10 @@ def command(
     server: http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME or http://HOST:PORT/v1/models/NAME (TensorFlow
     Serving). For any other http:// address, add --endpoint-json.
 
-    With --repair, the search uses 40 % of the samples, and the repaired file passes the gate on the others, or is
-    called unrepaired. The verdict stays that of CANDIDATE.
+    With --repair, 40 % of the samples choose the fewest operators to keep in FP32. The gate judges the repaired file
+    on the others. The verdict stays that of CANDIDATE. The exit code is 4 if no operators suffice.
 
-    The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 4 if no repair was found, 5 if the comparison could not
-    be made.
+    The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
     \b
     Example:
