@@ -13,6 +13,7 @@ import pytest
 from tests.pipelines.lost_column import losing_a_column
 from tests.pipelines.repair.conftest import loud_desk
 
+from paritygate.formats import why_no_bf16
 from paritygate.models.onnx.weights import ELEMENT_TYPES
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.precision import Precision
@@ -192,3 +193,12 @@ def test_a_mixed_target_fails_with_its_fp32_base(desk: Desk) -> None:
     # What it was made of before is sound, so nothing else fails.
     assert {check["name"] for check in result["checks"] if check["status"] == "fail"} == {"fp32_base"}
     assert (result["verdict"], run["release"]) == ("fail", None)
+
+
+def test_bf16_is_refused_with_the_reason(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp32", {"name": "onnx-mixed", "lower": "bf16"}])
+
+    called = desk.call("plan", "spec.yaml")
+
+    assert called.code == 2, called
+    assert why_no_bf16() in " ".join(called.err.split())

@@ -32,7 +32,9 @@ from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
     # Read by type checkers alone: a comparison of files loads no repository.
+    from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.pipelines.compare.result import ComparisonResult
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.roots import Root
 
 # In these runtimes `diagnose` reads inner tensors.
@@ -83,6 +85,12 @@ class _InSections(click.Command):
     "--emulate",
     is_flag=True,
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
+)
+@click.option(
+    "--repair",
+    type=WrittenPath(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="If CANDIDATE, in FP16 or INT8, fails: put a file here that is made of REFERENCE with some operators in FP32.",
 )
 @click.option(
     "--failures",
@@ -137,6 +145,7 @@ def command(
     cast: tuple[str, ...],
     pad: tuple[str, ...],
     emulate: bool,
+    repair: Path | None,
     failures: Path | None,
     device: str,
     provider: str | None,
@@ -161,6 +170,9 @@ def command(
     MODEL@ALIAS or MODEL@VERSION, with /VARIANT for another than the preferred variant. It can be a model on a
     server: http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME or http://HOST:PORT/v1/models/NAME (TensorFlow
     Serving). For any other http:// address, add --endpoint-json.
+
+    With --repair, 40 % of the samples choose the fewest operators to keep in FP32. The gate judges the repaired file
+    on the others. The verdict stays that of CANDIDATE. The exit code is 4 if no operators suffice.
 
     The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
@@ -215,6 +227,10 @@ def command(
         endpoint=endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
         provider=provider,
     )
+    if repair is not None:
+        from paritygate.pipelines.repair.pair import check_repair
+
+        check_repair(job, repair)
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
@@ -236,6 +252,8 @@ def command(
         ):
             call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", *differing])
             print_lines(["next:", *command_lines(call, indent="  ")], err=True)
+    if repair is not None and result.verdict == "fail":
+        _repair(job, repair, time_limit_s=time_limit, shown=shown)
     return result.exit_code
 
 
@@ -252,3 +270,14 @@ def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str
 
 def _each(option: str, values: tuple[str, ...]) -> list[str]:
     return [part for value in values for part in (option, value)]
+
+
+def _repair(job: ComparisonJob, folder: Path, *, time_limit_s: float, shown: Shown) -> None:
+    from paritygate.pipelines.cli.console import progress_of
+    from paritygate.pipelines.repair.pair import repair_pair
+    from paritygate.pipelines.report.terminal.made import repair_lines
+    from paritygate.pipelines.report.terminal.printing import print_lines
+
+    with progress_of("repair", is_quiet=shown.is_quiet) as progress:
+        repaired = repair_pair(job, folder, time_limit_s=time_limit_s, progress=progress)
+    print_lines(list(repair_lines(repaired)), err=shown.to_stderr)

@@ -56,7 +56,8 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.repair.variant import REPAIRED, repair_variant
+    from paritygate.pipelines.repair.result import REPAIRED
+    from paritygate.pipelines.repair.variant import repair_variant
     from paritygate.pipelines.report.terminal.made import print_repair
 
     run = open_given_run(run_folder, "run")
