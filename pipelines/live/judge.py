@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.report.figures import share as share_words
 from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.decisions import decide, decide_label, label_axes
@@ -57,8 +58,16 @@ class Difference:
     def __str__(self) -> str:
         if self.broken or self.is_right:
             return self.broken
-        times = f", the largest by {self.share:.3g} times its limit" if math.isfinite(self.share) else ""
-        return f"{self.output} is wrong in {self.wrong} of {self.values} values{times}"
+        largest = f", by {share_of_limit(self.share)} at most" if math.isfinite(self.share) else ""
+        return f"{self.output} is wrong in {self.wrong} of {self.values} values{largest}"
+
+
+def share_of_limit(share: float | None) -> str:
+    """Return the largest difference in words; None is a difference without a limit."""
+    if share is None:
+        return "a difference without a limit"
+    words = share_words(share, 1.0)
+    return f"{words} its limit" if words.endswith("times") else f"{words} of its limit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

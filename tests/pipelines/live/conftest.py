@@ -88,7 +88,12 @@ def _handler(served: Served) -> type[QuietHandler]:
             if instead is not None:
                 self.send(b'{"error": "0.25 is too much"}', instead)
                 return
-            output = {"name": "logits", "datatype": "FP32", "shape": list(logits.shape), "data": logits.ravel().tolist()}
+            output: dict[str, Any] = {
+                "name": "logits",
+                "datatype": "FP32",
+                "shape": list(logits.shape),
+                "data": logits.ravel().tolist(),
+            }
             self.send(json.dumps({"model_version": "1", "outputs": [output]}).encode())
 
     return Handler
