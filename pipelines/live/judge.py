@@ -63,7 +63,7 @@ class Difference:
 
 
 def share_of_limit(share: float | None) -> str:
-    """Return the largest difference in words; None is a difference without a limit."""
+    """Return the text of a largest difference; None is a difference without a limit."""
     if share is None:
         return "a difference without a limit"
     words = share_words(share, 1.0)

@@ -86,7 +86,7 @@ def _handler(served: Served) -> type[QuietHandler]:
                 self.close_connection = True
                 return
             if instead is not None:
-                self.send(b'{"error": "0.25 is too much"}', instead)
+                self.send(b'{"error": "secret-input is too much"}', instead)
                 return
             output: dict[str, Any] = {
                 "name": "logits",

@@ -56,8 +56,8 @@ def command(
     users are tried. The latency of a rate counts from the planned time. Only servers on this machine are loaded, unless
     --i-may-load names the host. At most 100,000 requests are sent, in 10 minutes.
 
-    The exit code is 0 if all answers are right, and 1 if one is wrong, missing or an error, or if the server sustains
-    no load.
+    The exit code is 0 if all answers are right. It is 1 if one is wrong, missing or an error, or if no load is
+    sustained.
 
     \b
     Example:

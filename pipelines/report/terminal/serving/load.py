@@ -52,4 +52,5 @@ def _verdict(result: LoadResult) -> str:
     if result.reasons:
         return f"verdict: {result.verdict}: {'; '.join(result.reasons)}"
     after = ", and is right after the stress" if result.is_right_after_stress else ""
-    return f"verdict: {result.verdict}: the server sustains {rate_words(result.highest_rate or 0.0)} answers a second{after}"
+    rate = rate_words(result.highest_rate or 0.0)
+    return f"verdict: {result.verdict}: the server sustains {rate} answers a second{after}"
