@@ -47,7 +47,7 @@ _OPTIONS = (
         "endpoint",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Limits on the requests: requests (100000 by default), timeout_s (30).",
+        help="Limits on the requests: requests (1000000 by default), timeout_s (30).",
     ),
     max_answer_option,
     repository_option,

@@ -52,3 +52,25 @@ def _line(frame: Frame, steps: Sequence[Step], key: str, name: str, kind: str) -
             ends.append(place)
     label = [Label(x=ends[-1][0] - 6, y=ends[-1][1] - 6, text=name, kind="strong", anchor="end")] if ends else []
     return [Path(d=route(ends), kind="diagonal"), *dots] if ends else dots, label
+
+
+def series_chart(title: str, unit: str, points: Sequence[tuple[float, float]]) -> Plot | None:
+    """Return the chart of values at times in seconds; None of fewer than two."""
+    if len(points) <= 1:
+        return None
+    times, values = [at for at, _ in points], [value for _, value in points]
+    # A flat series is not drawn as if it jumped.
+    room = max(0.1 * max(values), (max(values) - min(values)) * 0.1, 1e-3)
+    low, high = max(0.0, min(values) - room), max(values) + room
+    frame = Frame(height=_HEIGHT, x_low=0.0, x_high=max(times) or 1.0, y_low=low, y_high=high)
+    x_marks, x_labels = frame.x_ticks([(at, number(at)) for at in nice_steps(0.0, frame.x_high, _TICKS)], "seconds")
+    y_marks, y_labels = frame.y_ticks([(at, number(at)) for at in nice_steps(low, high, _TICKS)])
+    places = [(frame.x(at), frame.y(value)) for at, value in points]
+    words = f"From {number(values[0])} to {number(values[-1])} {unit}, at most {number(max(values))}."
+    return Plot(
+        title=title,
+        words=words,
+        height=frame.full_height,
+        paths=(*y_marks, Path(d=route(places), kind="boundary", words=words), frame.axes(), *x_marks),
+        labels=(*x_labels, *y_labels, Label(x=LEFT, y=TOP - 10, text=unit, kind="title", anchor="start")),
+    )

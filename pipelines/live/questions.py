@@ -47,6 +47,12 @@ class Questions:
         texts = {name: _as_text(array) for name, array in actual.items()}
         return self.judge.difference(texts, self.expected[number], rows=self.rows_each)
 
+    def row_difference(self, number: int, actual: Arrays) -> Difference:
+        """Return how an answer to the first row of a request alone differs."""
+        texts = {name: _as_text(array) for name, array in actual.items()}
+        expected = {name: array[:1] for name, array in self.expected[number].items()}
+        return self.judge.difference(texts, expected, rows=1)
+
     def other_asked(self, number: int, actual: Arrays) -> str:
         """Return the rows of another request that this is the right answer to; empty if there is none."""
         others = (at for at in range(len(self.expected)) if at != number)

@@ -14,7 +14,7 @@ from paritygate.roots import Root
 from paritygate.validate.samples.source import SampleSource
 
 # Limits in total instead of one a second, because the server is loaded on purpose.
-DEFAULT_LIMITS = EndpointLimits(requests=100_000, requests_per_second=1e9)
+DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
 DEFAULT_MOST_S = 600.0
 
 

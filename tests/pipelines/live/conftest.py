@@ -36,6 +36,8 @@ class Served:
     changed: Callable[[int, Any], Any] = lambda _, logits: logits
     # Whether two requests at work at once get each other's answer, of the request.
     swaps: Callable[[int], bool] = lambda _: False
+    # Of one request; more are refused.
+    most_rows: int = 1024
     asked: int = 0
     at_work: int = 0
     ids: list[str] = field(default_factory=list)
@@ -81,6 +83,8 @@ def _handler(served: Served) -> type[QuietHandler]:
                 if at_work > 1 and served.swaps(number) and served.other:
                     logits = served.other[-1]
                 served.other.append(logits)
+            if len(x) > served.most_rows:
+                instead = 400
             if instead == "drop":
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True

@@ -54,7 +54,7 @@ def command(
 
     Each loop of --users or --rate shows throughput, latency, errors and wrong answers. Without either, 1, 2, 4 and 8
     users are tried. The latency of a rate counts from the planned time. Only servers on this machine are loaded, unless
-    --i-may-load names the host. At most 100,000 requests are sent, in 10 minutes.
+    --i-may-load names the host. At most 1,000,000 requests are sent, in 10 minutes.
 
     The exit code is 0 if all answers are right. It is 1 if one is wrong, missing or an error, or if no load is
     sustained.
