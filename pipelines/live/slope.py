@@ -31,6 +31,7 @@ class Trend:
     low: float
     high: float
     late_per_minute: float  # of the second half alone
+    net_per_minute: float  # from the first quarter to the last
     points: int  # values in the series
 
     def exceeds(self, limit: float) -> bool:
@@ -41,8 +42,12 @@ class Trend:
         return self.low > limit and self.late_per_minute > limit
 
     def is_unclear(self, limit: float) -> bool:
-        """Return whether the interval holds slopes on both sides of the limit."""
-        return not self.exceeds(limit) and self.high > limit and self.late_per_minute > limit
+        """Return whether a longer series is needed: it grew by more, but not throughout, or the interval is wide.
+
+        A leak in a few large steps looks like a cache that fills up.
+        """
+        grows = max(self.late_per_minute, self.net_per_minute) > limit
+        return not self.exceeds(limit) and self.high > limit and grows
 
 
 def trend_of(times: Sequence[float], values: Sequence[float]) -> Trend | None:
@@ -64,14 +69,17 @@ def trend_of(times: Sequence[float], values: Sequence[float]) -> Trend | None:
     ranks = _NORMAL_99 * math.sqrt(blocks * (blocks - 1) * (2 * blocks + 5) / 18)
     low, high = math.floor((len(slopes) - ranks) / 2), math.ceil((len(slopes) + ranks) / 2)
     quarter = max(1, len(found) // 4)
+    first, last = float(np.median(found[:quarter])), float(np.median(found[-quarter:]))
+    apart = (float(np.median(at[-quarter:])) - float(np.median(at[:quarter]))) / _MINUTE
     half = blocks // 2
     return Trend(
-        first=float(np.median(found[:quarter])),
-        last=float(np.median(found[-quarter:])),
+        first=first,
+        last=last,
         per_minute=float(np.median(slopes)),
         low=float(slopes[max(0, low)]),
         high=float(slopes[min(len(slopes) - 1, high)]),
         late_per_minute=float(np.median(_slopes(middle[half:], level[half:]))),
+        net_per_minute=(last - first) / apart,
         points=len(found),
     )
 
