@@ -49,6 +49,12 @@ _OPTIONS = (
         metavar="NAME=VALUE",
         help="Limits on the requests: requests (1000000 by default), timeout_s (30).",
     ),
+    click.option(
+        "--endpoint-json",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Which field of a server's JSON is which input and output, as for compare.",
+    ),
     max_answer_option,
     repository_option,
     time_limit_option,
@@ -75,11 +81,15 @@ def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
         samples: str,
         pad: tuple[str, ...],
         endpoint: tuple[str, ...],
+        endpoint_json: Path | None,
         max_answer_mb: float | None,
         time_limit: float,
         report: Path | None,
         **others: Any,  # noqa: ANN401 - the options of the command
     ) -> object:
+        from paritygate.errors import ParitygateError
+        from paritygate.models.json_mapping import read_json_mapping
+        from paritygate.pipelines.cli.console import write_json
         from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.live.result import limits_of_load
         from paritygate.pipelines.release.compared import parse_release
@@ -94,10 +104,16 @@ def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "which": which,
             "variant": variant,
             "samples": SampleSource(text=samples, folder=Path.cwd(), pad=numbers("--pad", pad, example="input_ids=0")),
+            "mapping": None if endpoint_json is None else read_json_mapping(endpoint_json),
             "limits": limits_of_load(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
             "time_limit_s": time_limit,
         }
-        return command(live=live, report=report, **others)
+        try:
+            return command(live=live, report=report, **others)
+        except ParitygateError as err:
+            failed = {"schema_version": 1, "model": model, "verdict": "error", "error": err.to_json()}
+            write_json(others["json_target"], {**failed, "exit_code": int(err.exit_code)})
+            raise
 
     changed: Callable[..., Any] = with_request
     for option in reversed(_OPTIONS):

@@ -8,6 +8,7 @@ from typing import Any
 
 from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
+from paritygate.models.json_mapping import JsonMapping
 from paritygate.pipelines.live.loops import Arrivals
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.roots import Root
@@ -29,6 +30,7 @@ class LiveRequest:
     variant: str | None = None  # None for the preferred one
     samples: SampleSource
     rows: int = 1  # a request
+    mapping: JsonMapping | None = None  # of a server of no known protocol
     host: str | None = None  # another machine that may be loaded
     pid: int | None = None  # of the server; None to find it by its port
     limits: EndpointLimits = DEFAULT_LIMITS

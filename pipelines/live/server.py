@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import Endpoint, EndpointLimits, parse_endpoint
 from paritygate.models.endpoint import Protocol as ServerProtocol
-from paritygate.signature import Signature, TensorSpec
+from paritygate.models.json_mapping import JsonMapping
+from paritygate.signature import Signature, TensorSpec, rename_signature
 from paritygate.validate.runners.endpoint.client import HttpClient
+from paritygate.validate.runners.endpoint.json_fields import JsonFields
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 from paritygate.validate.runners.endpoint.runner import Server, open_server
 
@@ -100,13 +102,13 @@ class _OfAnyProtocol:
         return sum(array.nbytes for array in answer.arrays.values())
 
 
-def check_host(url: str, allowed: str | None) -> Endpoint:
+def check_host(url: str, allowed: str | None, *, is_mapped: bool) -> Endpoint:
     """Return the address of a model that may be loaded.
 
     Raises:
         UsageError: It is malformed, or its host is another machine that was not named.
     """
-    endpoint = parse_endpoint(url)
+    endpoint = parse_endpoint(url, is_mapped=is_mapped)
     host = urlsplit(endpoint.host if "://" in endpoint.host else f"//{endpoint.host}").hostname or ""
     if _is_loopback(host) or host == allowed:
         return endpoint
@@ -121,18 +123,45 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def connect(endpoint: Endpoint, limits: EndpointLimits, *, callers: int) -> LoadedServer:
-    """Return a server, once it has described itself.
+def connect(endpoint: Endpoint, limits: EndpointLimits, mapping: JsonMapping | None, *, callers: int) -> LoadedServer:
+    """Return a server, once it has described itself; `mapping` is for one of no known protocol.
 
     Raises:
         MeasurementError: It does not answer.
         BackendError: It answers with an error.
     """
     limits = replace(limits, requests=limits.requests + _DESCRIPTIONS)
+    if endpoint.protocol is ServerProtocol.JSON and mapping is not None:
+        return _OfAnyProtocol(described=JsonFields(endpoint, limits, mapping))
     if endpoint.protocol is not ServerProtocol.OPEN_INFERENCE:
         return _OfAnyProtocol(described=open_server(endpoint, limits))
     client = HttpClient(endpoint.host, limits, connections=callers, resent_after_s=_RESENT_AFTER_S)
     return _OverHttp(described=OpenInference(endpoint, limits, client=client))
+
+
+def served_names(described: Signature | None, released: Signature) -> Signature:
+    """Return the signature of a release under the names of a server.
+
+    Triton names the inputs and outputs of TorchScript by their position, such as `x__0`.
+    """
+    sides = (released.inputs, released.outputs)
+    by_position = rename_signature(
+        released, {spec.name: f"{spec.name}__{at}" for side in sides for at, spec in enumerate(side)}
+    )
+    names = {spec.name for spec in described.inputs} if described is not None else set()
+    return by_position if names == {spec.name for spec in by_position.inputs} else released
+
+
+def check_mapping(mapping: JsonMapping | None, released: Signature) -> None:
+    """Raise UsageError for a mapping of JSON that names another input, or lacks an output."""
+    if mapping is None:
+        return
+    sides = (("input", mapping.inputs, released.inputs), ("output", mapping.outputs, released.outputs))
+    for what, mapped, specs in sides:
+        names = {spec.name for spec in specs}
+        if mapped.keys() != names:
+            msg = f"--endpoint-json has other {what}s (got {', '.join(mapped)}, expected {', '.join(sorted(names))})"
+            raise UsageError(msg, hint=f"name the {what}s of the release in the mapping")
 
 
 def description_differences(described: Signature | None, released: Signature) -> tuple[str, ...]:

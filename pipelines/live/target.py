@@ -14,7 +14,13 @@ from paritygate.pipelines.live.loops import Sent
 from paritygate.pipelines.live.processes import ProcessWatch, watch_of
 from paritygate.pipelines.live.questions import questions_of
 from paritygate.pipelines.live.result import LiveRequest, Served
-from paritygate.pipelines.live.server import check_host, connect, description_differences
+from paritygate.pipelines.live.server import (
+    check_host,
+    check_mapping,
+    connect,
+    description_differences,
+    served_names,
+)
 from paritygate.pipelines.live.traffic import Tally, Traffic
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.released_rules import rules_of, variant_of
@@ -37,11 +43,18 @@ class Target:
     described_otherwise: tuple[str, ...]  # how its description differs from the release
 
     def look(self) -> Tally:
-        """Send each different request once, one at a time, and return what came back."""
+        """Send each different request once, one at a time, and return what came back.
+
+        Raises:
+            MeasurementError: The server does not answer the very first request.
+            BackendError: It answers that with an error.
+        """
         traffic = self.traffic
         count = min(_LOOKS, len(traffic.questions.inputs), traffic.left)
         first = traffic.sent
-        exchanges = [traffic.send(first + number) for number in range(count)]
+        # Of a model that is not there, nothing is measured.
+        exchanges = [traffic.must_answer(first)] if count and not first else []
+        exchanges += [traffic.send(first + number) for number in range(len(exchanges), count)]
         traffic.sent += count
         return traffic.tally([Sent(at=0.0, latency=0.0, answer=each) for each in exchanges])
 
@@ -63,21 +76,26 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
         BackendError: It answers with an error.
         ParitygateError: The released file fails on the samples.
     """
-    endpoint = check_host(request.url, request.host)
+    endpoint = check_host(request.url, request.host, is_mapped=request.mapping is not None)
     details = show(request.repository, request.model, request.which)
     check_release(request.repository, details)
     variant = variant_of(details, request.variant)
     rules = rules_of(details, Variant.parse(variant))
     artifact = Artifact.read_record(details.local_folder() / variant)
-    released = _compared(artifact.signature, rules.ignored)
+    released = _compared(artifact.signature, artifact.signature, rules.ignored)
+    check_mapping(request.mapping, released)
     check_judgeable(rules, {spec.name: spec.dtype for spec in released.outputs}, command)
-    server = connect(endpoint, request.limits, callers=callers)
+    server = connect(endpoint, request.limits, request.mapping, callers=callers)
     described = server.described
-    differences = description_differences(described.signature(), released)
+    description = described.signature()
+    served = served_names(description, artifact.signature)
+    compared = _compared(served, artifact.signature, rules.ignored)
+    differences = description_differences(description, compared)
     questions = questions_of(
         artifact,
         rules,
         request.samples,
+        served,
         rows=request.rows,
         time_limit_s=request.time_limit_s,
         progress=progress,
@@ -98,7 +116,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
         traffic=Traffic(
             server=server,
             questions=questions,
-            outputs=released.outputs,
+            outputs=compared.outputs,
             run=f"{command}-{secrets.token_hex(4)}",
             most=int(request.limits.requests),
         ),
@@ -107,8 +125,10 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     )
 
 
-def _compared(signature: Signature, ignored: Mapping[str, str]) -> Signature:
-    return replace(signature, outputs=tuple(spec for spec in signature.outputs if spec.name not in ignored))
+def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]) -> Signature:
+    """Return a signature under the names of a server, without outputs that the release ignores."""
+    outputs = zip(served.outputs, released.outputs, strict=True)
+    return replace(served, outputs=tuple(spec for spec, own in outputs if own.name not in ignored))
 
 
 def failures(tally: Tally, *, when: str = "") -> list[str]:

@@ -111,14 +111,23 @@ class Traffic:
 
     def send(self, number: int) -> Exchange:
         """Send one request, and return what came back, never an error."""
+        try:
+            return self.must_answer(number)
+        except (BackendError, MeasurementError) as err:
+            return self._failed(number, number % len(self._asked), err)
+
+    def must_answer(self, number: int) -> Exchange:
+        """Send one request, and return the answer.
+
+        Raises:
+            MeasurementError: The server does not answer.
+            BackendError: It answers with an error.
+        """
         which = number % len(self._asked)
         expected = self.questions.expected[which]
         names = {spec.name for spec in self.outputs}
-        try:
-            with reference_answered({name: array.nbytes for name, array in expected.items()}, names):
-                answer = self.server.send(self._asked[which], self.id_of(number))
-        except (BackendError, MeasurementError) as err:
-            return self._failed(number, which, err)
+        with reference_answered({name: array.nbytes for name, array in expected.items()}, names):
+            answer: Hashable | None = self.server.send(self._asked[which], self.id_of(number))
         self._lost_in_a_row = 0
         difference = None
         if self._check.must_check_now(self.server.size(answer)):

@@ -54,7 +54,17 @@ def _pages(served: Served) -> dict[str, Any]:
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
         "outputs": [{"name": "logits", "datatype": served.datatype, "shape": [-1, 3]}],
     }
+    sides = ({"x": 4}, {"logits": 3})
+    inputs, outputs = (
+        {
+            name: {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": f"{width}"}]}}
+            for name, width in side.items()
+        }
+        for side in sides
+    )
+    signatures = {"signature_def": {"serving_default": {"inputs": inputs, "outputs": outputs}}}
     return {
+        "/v1/models/tiny/metadata": {"metadata": {"signature_def": signatures}},
         "/v2": {"name": "test-server", "version": "1.0", "extensions": []},
         "/v2/models/tiny": {"name": "tiny", "versions": ["1"], **tensors},
     }
@@ -68,14 +78,21 @@ def _handler(served: Served) -> type[QuietHandler]:
             self.send_page(_pages(served))
 
         def post(self) -> None:
-            tensor = json.loads(self.body())["inputs"][0]
+            asked = json.loads(self.body())
+            if self.path not in {"/v2/models/tiny/infer", "/v1/models/tiny:predict", "/predict"}:
+                self.send(b'{"error": "no such model"}', 404)
+                return
+            tensor = asked["inputs"][0] if self.path.endswith("/infer") else None
+            x = np.asarray(
+                tensor["data"] if tensor else asked.get("features") or asked["inputs"]["x"], dtype=np.float32
+            )
+            x = x.reshape(tensor["shape"]) if tensor else x
             with served.lock:
                 number, served.asked = served.asked, served.asked + 1
                 served.at_work += 1
                 at_work = served.at_work
                 served.ids.append(self.headers.get("X-Request-Id", ""))
             time.sleep(served.takes(number, at_work))
-            x = np.asarray(tensor["data"], dtype=np.float32).reshape(tensor["shape"])
             logits = served.changed(number, session.run(None, {"x": x})[0])
             instead = served.instead(number, at_work)
             with served.lock:
@@ -91,6 +108,10 @@ def _handler(served: Served) -> type[QuietHandler]:
                 return
             if instead is not None:
                 self.send(b'{"error": "secret-input is too much"}', instead)
+                return
+            if not tensor:
+                key = "scores" if self.path == "/predict" else "outputs"
+                self.send(json.dumps({key: logits.tolist()}).encode())
                 return
             output: dict[str, Any] = {
                 "name": "logits",

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from paritygate.pipelines.live.server import description_differences, served_names
+from paritygate.signature import Signature, TensorSpec, rename_signature
+
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
     from tests.pipelines.live.conftest import Served
@@ -241,3 +244,55 @@ def test_values_and_ids_of_the_samples_are_in_no_report(finished: Desk, served: 
     assert called.code == 1
     assert "secret" not in json.dumps(called.data) + called.out + called.err + page
     assert Path(finished.folder / "named.html").is_file()
+
+
+@pytest.mark.parametrize("path", ["/v1/models/tiny", "/predict"])
+@pytest.mark.parametrize("added", [0.0, 0.1])
+def test_servers_of_other_protocols_are_loaded_too(finished: Desk, served: Served, path: str, added: float) -> None:
+    served.changed = lambda number, logits: logits + np.float32(added * (number == 90))
+    mapping = finished.folder / "mapping.yaml"
+    mapping.write_text("{request: {inputs: {x: features}}, response: {outputs: {logits: scores}}}", encoding="utf-8")
+    options = ("--endpoint-json", "mapping.yaml") if path == "/predict" else ()
+
+    called = finished.json(
+        *("load", f"{served.url}{path}", "--against", "tiny@prod", "--samples", "inputs.npz", "--users", "2"),
+        *("--seconds", "0.5", *options),
+    )
+
+    assert (called.code, called.data.get("wrong")) == (int(added > 0), int(added > 0)), str(called)
+    assert called.data["answers"] == served.asked > 90
+
+
+def test_a_mapping_of_other_names_is_wrong_usage(finished: Desk, served: Served) -> None:
+    mapping = finished.folder / "other.yaml"
+    mapping.write_text("{request: {inputs: {x: features}}, response: {outputs: {other: scores}}}", encoding="utf-8")
+
+    called = finished.call(
+        *("load", f"{served.url}/predict", "--against", "tiny@prod", "--samples", "inputs.npz"),
+        *("--endpoint-json", "other.yaml"),
+    )
+
+    assert (called.code, served.asked) == (2, 0)
+
+
+@pytest.mark.parametrize(("instead", "url"), [(503, None), ("drop", None), (None, "http://127.0.0.1:9/v2/models/tiny")])
+def test_a_server_that_does_not_answer_at_all_is_not_measured(
+    finished: Desk, served: Served, instead: object, url: str | None
+) -> None:
+    served.instead = lambda *_: instead
+
+    called = finished.json("load", url or served.address, "--against", "tiny@prod", "--samples", "inputs.npz")
+
+    assert (called.code, called.data["verdict"], called.data["exit_code"]) == (5, "error", 5), str(called)
+
+
+def test_a_server_with_names_by_position_is_described_by_them() -> None:
+    released = Signature(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 4)),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 3)),),
+    )
+    described = rename_signature(released, {"x": "x__0", "y": "y__0"})
+
+    assert served_names(described, released) == described
+    assert served_names(None, released) == served_names(released, released) == released
+    assert description_differences(described, served_names(described, released)) == ()
