@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def endure(finished: Desk, served: Served) -> Endure:
     """Return a function that calls `endurance` on the server for some seconds."""
 
-    def call(*more: str, seconds: float = 2.0) -> Called:
-        given = ("--against", "tiny@prod", "--samples", "inputs.npz", "--minutes", str(seconds / 60), "--rate", "100")
+    def call(*more: str, seconds: float = 1.0) -> Called:
+        given = ("--against", "tiny@prod", "--samples", "inputs.npz", "--minutes", str(seconds / 60), "--rate", "200")
         return finished.json("endurance", served.address, *given, *more)
 
     return call
@@ -48,21 +48,22 @@ def test_without_its_memory_the_verdict_is_inconclusive(endure: Endure) -> None:
 
 def test_answers_that_drift_within_their_limits_are_found_with_the_request(served: Served, endure: Endure) -> None:
     # A quarter of the limit of FP32, and the limits hold nothing against it.
-    served.changed = lambda number, logits: logits + np.float32(2.5e-5 * (number >= 250))
+    served.changed = lambda number, logits: logits + np.float32(2.5e-5 * (number >= 300))
 
-    called = endure("--without-memory", "--max-batch", "1", seconds=4)
+    called = endure("--without-memory", "--max-batch", "1", "--requests", "464", seconds=30)
 
     data = called.data
     assert (called.code, data["wrong"], data["flips"]) == (1, 0, 0), str(called)
     assert 0.1 < data["drift"]["last"] - data["drift"]["first"] < 1
     # The period of the drift, or one after it.
-    assert 150 < data["drift"]["request"] <= data["requests"]
+    assert 200 < data["drift"]["request"] <= data["requests"]
 
 
+@pytest.mark.thorough
 def test_answers_that_are_wrong_late_are_found_with_the_request(served: Served, endure: Endure) -> None:
     served.changed = lambda number, logits: np.roll(logits, 1, axis=-1) if number == 200 else logits
 
-    called = endure("--without-memory", "--max-batch", "1", seconds=3)
+    called = endure("--without-memory", "--max-batch", "1", "--requests", "264", seconds=30)
 
     assert (called.code, called.data["wrong"], called.data["first_failure"]["kind"]) == (1, 1, "wrong"), str(called)
 
@@ -83,6 +84,7 @@ def test_a_batch_that_mixes_its_rows_is_found(served: Served, endure: Endure) ->
     assert before[4]["same_bytes"] == 12
 
 
+@pytest.mark.thorough
 def test_a_batch_that_the_server_refuses_is_reported(served: Served, endure: Endure) -> None:
     served.most_rows = 4
 
