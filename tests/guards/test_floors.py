@@ -41,8 +41,9 @@ MAY_IMPORT_IN_PIPELINES = {
     "repair": {"process", "calibration", "spec", "compare", "run", "choice"},
     "report": {"compare", "benchmark", "run", "choice"},
     "release": {"rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "serving"},
-    "tuning": {"process", "spec", "run", "report", "release", "serving"},
-    "shadow": {"process", "spec", "run", "release"},
+    "live": {"process", "compare", "run", "report", "release"},
+    "tuning": {"process", "spec", "report", "release", "serving", "live"},
+    "shadow": {"process", "run", "release", "live"},
     "selftest": {"process", "spec", "compare", "run", "report"},
     "jobs": {
         "process",
@@ -61,12 +62,12 @@ MAY_IMPORT_IN_PIPELINES = {
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
-        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow", "repair"),
+        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow", "repair", "live"),
     },
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
-        *("diagnose", "shadow", "repair"),
+        *("diagnose", "shadow", "repair", "live"),
     },
 }
 MOST_MODULES = 20

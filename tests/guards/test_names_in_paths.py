@@ -165,6 +165,8 @@ OWN = {
     "pipelines/cache/store.py: self.folder / key",
     "pipelines/cache/store.py: staged / str(at)",
     "pipelines/compare/output_cache.py: self._folder / role",
+    "pipelines/live/processes.py: _PROC / 'net' / table",
+    "pipelines/live/processes.py: _PROC / str(pid)",
     "pipelines/compare/reproduction.py: folder / f'{probe}-{failed.at}.npz'",
     "pipelines/packing/write.py: output.with_name(f'.{output.name}.{secrets.token_hex(4)}.tmp')",
     "pipelines/process/child.py: job.folder / f'{job.name}.job.json'",
@@ -209,6 +211,7 @@ NUMBERS = {
 DIVISIONS = {
     "pipelines/inspecting/image_processor.py: shorter / share",
     "pipelines/inspecting/picture_guess.py: max(height, width) / share",
+    "pipelines/live/processes.py: max(0.0, last.cpu_s - first.cpu_s) / max(last.at - first.at, 1e-09)",
     "pipelines/release/regression.py: before / limit_before",
     "pipelines/release/regression.py: before.candidate / factors['gold']",
     "pipelines/release/regression.py: count / of",

@@ -120,7 +120,13 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
             tools={},
             device={"name": device},
             tolerances={},
-            spec={**(spec or {}), "serve": {"triton": dict(serve or {})}},
+            spec={
+                "model": {"name": "adds", "source": "model.onnx"},
+                "samples": {"source": "inputs.npz"},
+                "targets": list(variants or ("onnx-fp32",)),
+                **(spec or {}),
+                "serve": {"triton": dict(serve or {})},
+            },
         )
         candidate = ReleaseCandidate(
             model="adds",
