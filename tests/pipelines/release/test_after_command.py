@@ -179,6 +179,6 @@ def test_the_example_of_the_docs_registers_a_release_in_mlflow(
     assert (first.code, again.code) == (0, 0), str(first)
     aliases, versions = json.loads(found.stdout.splitlines()[-1])
     ((source, tags),) = versions
-    assert aliases == {"prod": "1", "canary": "1"}
+    assert {alias: int(version) for alias, version in aliases.items()} == {"prod": 1, "canary": 1}
     assert source == str(desk.folder / "other/store/tiny/1")
     assert tags["paritygate.release"] == "1"
