@@ -153,7 +153,7 @@ def test_unpack_names_the_command_of_a_foreign_spec_and_runs_nothing(desk: Desk)
     (desk.folder / "hook.py").write_text(_HOOK, encoding="utf-8")
     desk.spec(promote={"after": [sys.executable, "hook.py"], "to": "s3://models/releases"})
     assert desk.call("run", "spec.yaml", "--no-promote").code == 0
-    assert desk.call("pack", str(desk.run_folder), "--output", "p.tar").code == 0
+    assert desk.call("pack", "--run", str(desk.run_folder), "--output", "p.tar").code == 0
 
     unpacked = desk.json("unpack", "p.tar", "--root", "other")
 
