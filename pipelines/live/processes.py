@@ -100,7 +100,7 @@ class ProcessWatch:
 def watch_of(endpoint: Endpoint, pid: int | None) -> ProcessWatch:
     """Return the watch of the process that listens at an address on this machine, or of a named one."""
     if pid is not None:
-        return ProcessWatch(pid=pid) if family_of(pid) else ProcessWatch(pid=None, why=f"there is no process {pid}")
+        return ProcessWatch(pid=pid) if family_of(pid) else ProcessWatch(pid=None, why=f"no process has the id {pid}")
     parts = urlsplit(endpoint.host if "://" in endpoint.host else f"//{endpoint.host}")
     listening = _listening(parts.port or _PORTS.get(parts.scheme, _OTHER_PORT))
     if not listening:

@@ -64,7 +64,7 @@ def parse_release(text: str) -> tuple[str, str, str | None]:
     """
     match = _RELEASE.fullmatch(text)
     if match is None:
-        msg = f"there is no release of this form (got {text!r}, expected MODEL@ALIAS or MODEL@VERSION)"
+        msg = f"{text!r} names no release (expected MODEL@ALIAS or MODEL@VERSION)"
         raise UsageError(msg, hint="write for example --against scores@prod")
     return match["model"], match["which"], match["variant"]
 

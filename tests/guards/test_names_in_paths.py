@@ -105,7 +105,7 @@ GIVEN = {
     "pipelines/packing/inputs.py: self.folder / f'{root}.py'",
     "pipelines/packing/inputs.py: self.folder / root",
     "pipelines/packing/inputs.py: self.folder / text",
-    "pipelines/packing/restore.py: self.run.resolved.folder / to",
+    "pipelines/packing/restore.py: self.run.resolved.folder / text",
     "pipelines/release/compared.py: folder / text",
     "pipelines/release/promote.py: root.joinpath(*to.parts[1:])",
     "pipelines/release/promote.py: run.resolved.folder / to",
@@ -152,6 +152,9 @@ LISTED = {
 }
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
+    "pipelines/cli/many_specs.py: self.root / 'fleets' / stamp",
+    "pipelines/fleet/fleet.py: self.folder / f'{name}.json'",
+    "pipelines/fleet/fleet.py: self.folder / f'{name}.log'",
     "pipelines/inspecting/init.py: folder / f'{made.name}.py'",
     "pipelines/inspecting/init.py: folder / f'{name}.py'",
     "src/paritygate/models/source.py: path / name",

@@ -46,7 +46,7 @@ def class_of_weights(weights: Path, *, command: str = "") -> str:
         why, kind = "its config.json names no class in architectures", "AutoModel"
     elif not any(weights.glob("*.safetensors")):
         seen = ", ".join(sorted(file.name for file in weights.iterdir() if file.suffix in {".bin", ".pt", ".h5"}))
-        why = f"it has no weights as safetensors (got {seen or 'none'})"
+        why = f"the folder has no weights as safetensors (got {seen or 'none'})"
     else:
         return kind
     options = f", trust_remote_code={code}" if code else ""
