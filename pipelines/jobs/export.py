@@ -35,6 +35,7 @@ from paritygate.pipelines.compare.first_rows import (
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.jobs.dim_ties import SizesSeen
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.repair.accepted import with_accepted_repair
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
@@ -97,6 +98,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         exporter=args["exporter"],
     )
     conversion = _conversion(job, args, opened, report)
+    if args["repair"] is not None:
+        conversion = with_accepted_repair(job, conversion, args["repair"], source, first.inputs)
     if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
         # The calibration rows of its base are its own.
         keep_calibrated_rows(ref.folder, job.folder)

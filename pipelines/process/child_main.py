@@ -29,6 +29,7 @@ JOBS: Mapping[str, str] = {
     "inspect": "paritygate.pipelines.jobs.inspect",
     "overflow": "paritygate.pipelines.jobs.overflow",
     "record": "paritygate.pipelines.jobs.record",
+    "repair_conversion": "paritygate.pipelines.jobs.repair_conversion",
     "selftest": "paritygate.pipelines.jobs.selftest",
 }
 

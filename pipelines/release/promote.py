@@ -56,8 +56,10 @@ from paritygate.pipelines.run.comparisons import RAN, StalenessCheck
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
 from paritygate.pipelines.run.released_to import note_release_to, write_released_to
+from paritygate.pipelines.run.variant_maker import bases_of
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
+from paritygate.precision import Variant
 from paritygate.roots import Root, absolute, is_address, root_of
 from paritygate.text import is_placeholder
 from paritygate.validate.reference.recording import Recording
@@ -403,8 +405,20 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
         padding_findings=padding_findings(evidence.by_device().values()),
         edge_not_asked=edge_not_asked(evidence.by_device().values()),
         emulated_not_passed=_emulated_not_passed(evidence),
+        repairs=_repairs(run, evidence),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
+
+
+def _repairs(run: RunFolder, evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """Return the accepted repairs, by the variants that are repaired or made from what is."""
+    found = {}
+    for entry in evidence.variants:
+        for name in (entry.variant, *bases_of(Variant.parse(entry.variant))):
+            part = run.resolved.repair(name)
+            if part is not None:
+                found[entry.variant] = part.model_dump(mode="json")
+    return found
 
 
 def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:

@@ -179,7 +179,7 @@ class VariantMaker:
 
     def _job(self, variant: Variant, base: Artifact | None, files: Path) -> ChildJob:
         run = self._run
-        origin = _from_source(run, self._ties) if base is None else _from_base(base)
+        origin = _from_source(run, variant, self._ties) if base is None else _from_base(base)
         is_fit_known = base is not None or self._is_fit_known
         # No conversion depends on rules. The child checks them early, and `_check_fit` also those of a reused export.
         written = {"spec": run.resolved.spec.model_dump(mode="json", by_alias=True), "place": str(run.resolved.folder)}
@@ -283,16 +283,18 @@ def _check_fit(resolved: ResolvedSpec, made: Mapping[str, Any], signature: Signa
     check_output_limits(resolved, signature)
 
 
-def _from_source(run: RunFolder, ties: Mapping[str, str]) -> dict[str, Any]:
+def _from_source(run: RunFolder, variant: Variant, ties: Mapping[str, str]) -> dict[str, Any]:
     resolved = run.resolved
+    repair = resolved.repair(str(variant))
     return {
         "source": to_data(resolved.source),
         "dims": {name: to_data(dim) for name, dim in resolved.dims.items()},
-        "opset": resolved.spec.opset,
+        "opset": (repair.opset if repair else None) or resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
         "ties": dict(ties),
-        "exporter": resolved.spec.model.exporter,
+        "exporter": (repair.exporter if repair else None) or resolved.spec.model.exporter,
+        "repair": None if repair is None else repair.model_dump(mode="json"),
     }
 
 
@@ -306,6 +308,7 @@ def _from_base(base: Artifact) -> dict[str, Any]:
         "samples": None,
         "ties": {},
         "exporter": None,
+        "repair": None,
     }
 
 

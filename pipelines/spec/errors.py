@@ -91,6 +91,14 @@ EXAMPLE: Mapping[str, Any] = {
         "version_compatible": True, "timing_cache": "timings.cache",
     },
     "tensorrt_rtx": {"compute_capabilities": ["8.9"], "workspace_mb": 1024},
+    "repair": {
+        "accept": {
+            "onnx-fp32": {
+                "author": "Ada", "reason": "it writes another epsilon", "exporter": "torchscript", "opset": 17,
+                "changes": {"attributes": [{"node": "norm", "name": "epsilon", "value": 1e-5}]},
+            },
+        },
+    },
     "promote": {
         "to": "artifacts/repository", "alias": "prod", "prefer": "fastest", "limits": {"latency_p95_ms": 20},
         "against": {"size_mb": 1.05}, "for": ["cpu"], "accept": {"tensorrt-fp16": "emulated"}, "fallback": "source",
@@ -125,6 +133,9 @@ _SHORT: Mapping[tuple[str, ...], Any] = {
     ("benchmark",): {"batch_sizes": [1, 8]},
     ("tensorrt",): {"workspace_mb": 1024},
     ("promote",): {"alias": "prod"},
+    ("repair",): {"accept": {"onnx-fp32": {"author": "Ada", "reason": "a fault of the exporter", "opset": 17}}},
+    ("repair", "accept"): {"onnx-fp32": {"author": "Ada", "reason": "a fault of the exporter", "opset": 17}},
+    ("repair", "accept", "onnx-fp32"): {"author": "Ada", "reason": "a fault of the exporter", "opset": 17},
 }
 
 # The needed value, by pydantic's kind of problem.
@@ -277,6 +288,13 @@ def flow_yaml(value: object) -> str:
     """Return a value as YAML in one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20, sort_keys=False, allow_unicode=True)
     return text.strip().removesuffix("\n...").strip()
+
+
+def block_yaml(value: object) -> list[str]:
+    """Return a value as YAML, its lists and mappings of plain values in one line each."""
+    return yaml.safe_dump(
+        value, default_flow_style=None, width=1 << 20, sort_keys=False, allow_unicode=True
+    ).splitlines()
 
 
 def _keys_beside(location: Iterable[int | str]) -> list[str]:

@@ -389,6 +389,49 @@ class OutputPart(SpecPart):
 OutputLimits = dict[str, dict[str, float | list[float | None] | dict[str, float]]]
 
 
+def _real_author(author: str) -> str:
+    if author.strip() == "AUTHOR":
+        msg = "the word AUTHOR is a placeholder, not a name"
+        raise ValueError(msg)
+    return author
+
+
+class AcceptedRepairPart(SpecPart):
+    """A repair that `repair` proposed: another exporter or opset, or changes of the file; who accepts it, and why."""
+
+    author: Annotated[str, AfterValidator(_real_author)] = Field(pattern=r"\S")
+    reason: Reason = Field(pattern=r"\S")
+    exporter: Literal["dynamo", "torchscript"] | None = None
+    opset: int | None = None
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="The changes of weights, attributes and nodes, as `repair` prints them."
+    )
+
+    @field_validator("changes")
+    @classmethod
+    def _are_known(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        from paritygate.convert.onnx.changes import changes_of
+
+        changes_of(changes)
+        return changes
+
+    @model_validator(mode="after")
+    def _has_a_change(self) -> AcceptedRepairPart:
+        if not (self.exporter or self.opset or any(self.changes.values())):
+            msg = "at least one of exporter, opset and changes is needed"
+            raise ValueError(msg)
+        return self
+
+
+class RepairPart(SpecPart):
+    """Repairs of conversions that fail in FP32."""
+
+    accept: dict[Literal["onnx-fp32"], AcceptedRepairPart] = Field(
+        default_factory=dict,
+        description="The repairs that a run makes, as `repair` printed them; a release names them.",
+    )
+
+
 class PromotePart(SpecPart):
     """When and where a release is made."""
 

@@ -105,6 +105,7 @@ class Spec(SpecPart):
     onnxruntime: parts.OnnxruntimePart = Field(default_factory=parts.OnnxruntimePart)
     tensorrt: parts.TensorrtPart = Field(default_factory=parts.TensorrtPart)
     tensorrt_rtx: parts.TensorrtRtxPart = Field(default_factory=parts.TensorrtRtxPart)
+    repair: parts.RepairPart = Field(default_factory=parts.RepairPart)
     promote: parts.PromotePart = Field(default_factory=parts.PromotePart)
     serve: parts.ServePart = Field(default_factory=parts.ServePart)
     report: parts.ReportPart = Field(default_factory=parts.ReportPart)
@@ -161,6 +162,10 @@ class ResolvedSpec:
         """Return the settings of a target of mixed precision, None for any other."""
         targets = (target for target in self.spec.targets if isinstance(target, MixedTarget))
         return next((target for target in targets if variant_of_target(target) == variant), None)
+
+    def repair(self, name: str) -> parts.AcceptedRepairPart | None:
+        """Return the accepted repair of the conversion to a variant, None if there is none."""
+        return next((part for key, part in self.spec.repair.accept.items() if key == name), None)
 
     @property
     def source(self) -> ModelRef:

@@ -49,7 +49,7 @@ _TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 # The tightest for candidates of lower precision, in which rounding alone parts all tensors at a tighter one.
 _TIGHTEST = {"float16": 1e-2, "bfloat16": 1e-1, "int8": 1e-1}
 # Outputs of correct conversions differ by rounding up to this relative error; up to the other one they surely do.
-_AGREE, _SURELY_AGREE = 5e-5, 5e-6
+AGREE, _SURELY_AGREE = 5e-5, 5e-6
 # Inner tensors of correct conversions differ by rounding up to this one.
 _ROUNDING = 1e-4
 # The batches in which the outputs differ most.
@@ -129,7 +129,7 @@ class _Search:
     @property
     def _limit(self) -> float:
         """The error that forcing leaves at most, as a proof."""
-        return min(_TIGHTEST.get(self._lowered, _AGREE), _LEFT * self._error)
+        return min(_TIGHTEST.get(self._lowered, AGREE), _LEFT * self._error)
 
     @property
     def _inner_limit(self) -> float:
@@ -138,10 +138,10 @@ class _Search:
 
     def result(self) -> Divergence:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
-        if self._error <= _AGREE:
+        if self._error <= AGREE:
             unknown = tuple(name for name in self._outputs if name not in self._errors)
             if not unknown and self._error > _SURELY_AGREE and not self._lowered:
-                return replace(self._divergence((), _AGREE), words=say("divergence.small"))
+                return replace(self._divergence((), AGREE), words=say("divergence.small"))
             return Divergence(
                 outcome=CANNOT_TELL if unknown else EQUAL,
                 words=say("divergence.unknown", outputs=unknown) if unknown else (),
@@ -202,13 +202,13 @@ class _Search:
 
     def _exchanged(self) -> list[Located]:
         """Return the outputs with the values of another output of the reference, if that explains all differences."""
-        wrong = [name for name, error in self._errors.items() if error > _AGREE]
+        wrong = [name for name, error in self._errors.items() if error > AGREE]
         places = []
         for name in wrong:
             equal = [
                 other
                 for other in self._outputs.values()
-                if error_between(self._sketches[name], self._wanted[other]) <= _AGREE
+                if error_between(self._sketches[name], self._wanted[other]) <= AGREE
             ]
             node = self._ours.producers.get(name)
             if not equal or node is None:

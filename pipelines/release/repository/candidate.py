@@ -104,6 +104,7 @@ class Provenance:
     asked_less: Sequence[Mapping[str, Any]] = ()  # what failed runs of the source required and the spec does not
     # By variant: the failures of its emulated row, where its precision is real.
     emulated_not_passed: Mapping[str, str] = field(default_factory=dict)
+    repairs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by variant: of its conversion, as accepted
     machines: Mapping[str, Any] = field(default_factory=dict)  # by the device of the validation
     pack: str | None = None  # digest of the pack that the run came in
     spec: Mapping[str, Any] | None = None  # resolved

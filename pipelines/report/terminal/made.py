@@ -1,8 +1,7 @@
-"""The artifacts of a run in the terminal, with failures and their reasons, and a repaired one."""
+"""The artifacts of a run in the terminal, with failures and their reasons."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,11 @@ from paritygate.pipelines.report.summary import Remark
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message
-from paritygate.pipelines.report.terminal.screen import WIDTH, path_line, screen_table
-from paritygate.text import counted, first_line_of, one_line
-
-# Operators in a list; the others are counted.
-_LISTED = 8
+from paritygate.pipelines.report.terminal.screen import path_line, screen_table
+from paritygate.text import first_line_of
 
 if TYPE_CHECKING:
     from paritygate.artifact import Artifact
-    from paritygate.pipelines.repair.result import HeldOut, RepairedVariant
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 
 
@@ -104,41 +99,3 @@ def print_failures(failures: Mapping[str, FailedVariant], *, is_verbose: bool) -
 
 def _is_own_hint(failure: FailedVariant) -> bool:
     return bool(failure.hint) and all(failure.hint != hint for *_, hint in failure.operators)
-
-
-def print_repair(repaired: RepairedVariant) -> None:
-    """Print outcome, kept operators, the verdict on other rows, and the next step."""
-    print_lines(list(repair_lines(repaired)), err=False)
-
-
-def repair_lines(repaired: RepairedVariant) -> Iterator[str]:
-    """Yield the lines that `print_repair` prints."""
-    repair = repaired.repair
-    kept = f"{len(repair.kept)} of {counted(repair.switches, 'operator')} stay in fp32"
-    yield from _wrapped(
-        f"{repaired.outcome}: {repaired.variant}: {kept}, found in {counted(repair.runs, 'run')} on "
-        f"{counted(repair.searched.rows + repair.checked.rows, 'row')}"
-    )
-    for item in repair.kept[:_LISTED]:
-        yield from _wrapped(f"  {item.operator} {one_line(item.name)}: {item.reason}, values up to {item.largest:.3g}")
-    if len(repair.kept) > _LISTED:
-        yield f"  and {len(repair.kept) - _LISTED} more: see repair.json"
-    yield from _wrapped(_held_out("other rows", repaired.held_out))
-    if repaired.emulated is not None:
-        yield from _wrapped(_held_out("other rows, emulated", repaired.emulated))
-    low = "" if repair.multiply_adds_low is None else f"{repair.multiply_adds_low:.0%} of multiply-adds stay low, "
-    size = f"{repair.file_bytes / max(1, repair.fp32_bytes):.0%} of the FP32 file"
-    yield from _wrapped(f"{low}size: {size}, traffic: {repair.bytes_moved:.0%}")
-    yield f"file: {repaired.file}"
-    if repaired.target:
-        yield from _wrapped(f"To release it, add this to targets in the spec: {repaired.target}")
-
-
-def _held_out(what: str, found: HeldOut) -> str:
-    used = "" if found.tolerance_used is None else f", {found.tolerance_used:.0%} of the tolerance used"
-    failed = f" ({', '.join(found.failed)})" if found.failed else ""
-    return f"{what}: {found.verdict}{failed} on {counted(found.rows, 'row')}{used}"
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    yield from textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -179,6 +179,11 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
 
 def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, Any]) -> Iterator[str]:
     names = list(released)
+    repaired = [name for name in names if name in provenance.get("repairs", {})]
+    for name in repaired:
+        from paritygate.pipelines.repair.accepted import repair_text
+
+        yield f"{name} is of a repaired conversion: {repair_text(provenance['repairs'][name])}"
     for name in (name for name in names if name in provenance.get("emulated_not_passed", {})):
         yield f"{name} passed as it ran, and does not on {provenance['emulated_not_passed'][name]}"
     for name in (name for name in names if name in provenance.get("probes_not_asked", {})):

@@ -275,8 +275,8 @@ def _each(option: str, values: tuple[str, ...]) -> list[str]:
 def _repair(job: ComparisonJob, folder: Path, *, time_limit_s: float, shown: Shown) -> None:
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.repair.pair import repair_pair
-    from paritygate.pipelines.report.terminal.made import repair_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.repair import repair_lines
 
     with progress_of("repair", is_quiet=shown.is_quiet) as progress:
         repaired = repair_pair(job, folder, time_limit_s=time_limit_s, progress=progress)

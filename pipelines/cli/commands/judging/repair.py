@@ -1,4 +1,4 @@
-"""`repair`: keep the fewest operators of a failed variant in FP32."""
+"""`repair`: keep the fewest operators of a failed variant in FP32, or propose a repair of its conversion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paritygate.pipelines.cli.options import (
 
 @click.command("repair")
 @run_and_root_options
-@click.option("--variant", metavar="NAME", help="The FP16 or INT8 variant that failed.")
+@click.option("--variant", metavar="NAME", help="The variant that failed: FP16, INT8, or onnx-fp32.")
 @click.option(
     "--max-runs",
     type=click.IntRange(min=1),
@@ -43,30 +43,31 @@ def command(
     """Keep the fewest operators of a failed FP16 or INT8 variant in FP32, so that it is within its limits.
 
     The search measures on rows of the samples that the comparison leaves out. Then the file passes the whole gate on
-    the other rows, or it is called unrepaired. The file and `repair.json` are below the run folder. A variant that
-    fails in FP32 is refused, because precision is not the cause.
+    the other rows, or it is called unrepaired. The file and `repair.json` are below the run folder.
 
-    The exit code is 0 if it is repaired, 1 if the gate fails, 4 if nothing was found or FP32 fails too. It is 2 if
-    the variant does not fail, or is of another precision.
+    Where FP32 fails, the conversion is at fault. For onnx-fp32, another exporter or opset is tried, then weights and
+    attributes of the source. What passes is proposed, and a spec has to accept it.
+
+    The exit code is 0 if it is repaired or proposed, 1 if the gate fails, 4 if nothing was found or FP32 fails too. It
+    is 2 if the variant does not fail, or is of another precision.
 
     \b
     Example:
       convert-and-validate repair --variant onnx-fp16 \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate repair --run latest --variant onnx-fp32
     """
-    from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.repair.result import REPAIRED
-    from paritygate.pipelines.repair.variant import repair_variant
-    from paritygate.pipelines.report.terminal.made import print_repair
+    from paritygate.pipelines.repair.repair import data_of_repair, exit_code_of_repair, repair
+    from paritygate.pipelines.report.terminal.repair import print_repair
 
     run = open_given_run(run_folder, "run")
     if variant is None:
         msg = "repair needs --variant NAME"
         raise UsageError(msg, hint=f"name a variant that failed: {', '.join(run.resolved.target_names)}")
     with progress_of("repair", is_quiet=quiet) as progress:
-        repaired = repair_variant(run, variant, max_runs=max_runs, time_limit_s=time_limit, progress=progress)
+        repaired = repair(run, variant, max_runs=max_runs, time_limit_s=time_limit, progress=progress)
     if json_target != "-":
         print_repair(repaired)
-    write_json(json_target, {"schema_version": 1, **to_data(repaired), **repaired.repair.for_other_tools})
-    return 0 if repaired.outcome == REPAIRED else 1
+    write_json(json_target, data_of_repair(repaired))
+    return exit_code_of_repair(repaired)

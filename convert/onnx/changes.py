@@ -1,0 +1,225 @@
+"""Change an exported ONNX file: copy weights or nodes from the source, and set attributes of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.codec import from_data
+from paritygate.convert.onnx.grafts import Graft, graft, unfit
+from paritygate.convert.onnx.rewrite import save_onnx
+from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import name_nodes
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """The source of changes: its weights by name, and the model and its folder where it is an ONNX file."""
+
+    weight_of: Callable[[str], NDArray[Any] | None]
+    model: onnx.ModelProto | None = None
+    folder: Path = Path()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedWeight:
+    """A weight of the file that gets the values of the source's weight `source`, or the number `value`.
+
+    `axes` is the order of the source's axes in the file; empty for the source's own. `was` is how the values differed.
+    """
+
+    name: str
+    source: str = ""
+    axes: tuple[int, ...] = ()
+    value: float | None = None
+    was: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedAttribute:
+    """An attribute of a node of the file, and its new value; None removes it. `was` is the value before."""
+
+    node: str
+    name: str
+    value: Any
+    was: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """The changes of one file."""
+
+    weights: tuple[ChangedWeight, ...] = ()
+    attributes: tuple[ChangedAttribute, ...] = ()
+    grafts: tuple[Graft, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.weights) + len(self.attributes) + len(self.grafts)
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes(
+            weights=self.weights + other.weights,
+            attributes=self.attributes + other.attributes,
+            grafts=self.grafts + other.grafts,
+        )
+
+    def parts(self) -> list[Changes]:
+        """Return each change by itself."""
+        return [
+            *(Changes(weights=(item,)) for item in self.weights),
+            *(Changes(attributes=(item,)) for item in self.attributes),
+            *(Changes(grafts=(item,)) for item in self.grafts),
+        ]
+
+
+def changes_of(data: Mapping[str, Any]) -> Changes:
+    """Return changes from JSON or YAML data; raise a ValueError if they are none."""
+    known = Changes.__dataclass_fields__
+    for name, items in data.items():
+        if name not in known or not isinstance(items, list):
+            msg = f"{name} is no list of changes (allowed: {', '.join(known)})"
+            raise ValueError(msg)
+    changes = from_data(Changes, {name: list(data.get(name, ())) for name in known})
+    for weight in changes.weights:
+        if bool(weight.source) == (weight.value is not None):
+            msg = f"the weight {weight.name} needs either source or value"
+            raise ValueError(msg)
+    return changes
+
+
+def read_to_change(path: Path) -> onnx.ModelProto:
+    """Return the model in `path` with every node in a graph and named, as changes name them."""
+    model = read_onnx(path)
+    inline_functions(model)
+    name_nodes(model.graph)
+    return model
+
+
+def change(model: onnx.ModelProto, changes: Changes, origin: Origin) -> None:
+    """Make the changes in a model that `read_to_change` returned, in place.
+
+    Raises:
+        ConversionError: The file has no such weight, node or attribute, or the source has no weight that fits.
+    """
+    stored = stored_weights(model)
+    for weight in changes.weights:
+        if weight.name not in stored:
+            msg = f"the file has no weight {weight.name!r}"
+            raise unfit(msg)
+        _change_weight(stored[weight.name], weight, origin)
+    nodes = {node.name: node for node in model.graph.node}
+    for attribute in changes.attributes:
+        if attribute.node not in nodes:
+            msg = f"the file has no node {attribute.node!r}"
+            raise unfit(msg)
+        _change_attribute(nodes[attribute.node], attribute, _opset(model, nodes[attribute.node].domain))
+    for item in changes.grafts:
+        if origin.model is None:
+            msg = "only nodes of an ONNX file can be grafted"
+            raise unfit(msg)
+        graft(model, item, origin.model, origin.folder)
+
+
+def change_file(path: Path, changes: Changes, origin: Origin) -> None:
+    """Make the changes in an ONNX file; raises as `change`."""
+    model = read_to_change(path)
+    change(model, changes, origin)
+    save_onnx(model, path)
+
+
+def stored_weights(model: onnx.ModelProto) -> Mapping[str, onnx.TensorProto]:
+    """Return the initializers of the main graph, and the tensors of its Constant nodes by their outputs."""
+    made = {
+        node.output[0]: item.t
+        for node in model.graph.node
+        if node.op_type == "Constant" and not node.domain
+        for item in node.attribute
+        if item.name == "value"
+    }
+    return {**made, **{tensor.name: tensor for tensor in model.graph.initializer}}
+
+
+def _change_weight(tensor: onnx.TensorProto, weight: ChangedWeight, origin: Origin) -> None:
+    from onnx import helper, numpy_helper
+
+    dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
+    if weight.value is not None:
+        values = np.full(shape, weight.value)
+    else:
+        found = origin.weight_of(weight.source)
+        if found is None:
+            msg = f"the source has no weight {weight.source!r}"
+            raise unfit(msg)
+        if weight.axes and sorted(weight.axes) != list(range(found.ndim)):
+            msg = f"the axes of {weight.source!r} are not {list(weight.axes)}"
+            raise unfit(msg)
+        values = found.transpose(weight.axes) if weight.axes else found
+        if values.size != int(np.prod(shape, dtype=np.int64)):
+            msg = f"{weight.source!r} has the shape {list(values.shape)}, and {weight.name!r} {list(shape)}"
+            raise unfit(msg)
+    name = tensor.name
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values.reshape(shape).astype(dtype)), name))
+
+
+def _change_attribute(node: onnx.NodeProto, attribute: ChangedAttribute, opset: int) -> None:
+    from onnx import helper
+
+    kind = attribute_type(node, attribute.name, opset)
+    if kind is None:
+        msg = f"{node.op_type} {node.name!r} has no attribute {attribute.name!r}"
+        raise unfit(msg)
+    kept = [item for item in node.attribute if item.name != attribute.name]
+    if attribute.value is not None:
+        try:
+            made = helper.make_attribute(attribute.name, _value_of(kind, attribute.value), attr_type=kind)
+        except (TypeError, ValueError) as err:
+            msg = f"{attribute.name} of {node.name!r} cannot be {attribute.value!r}"
+            raise unfit(msg) from err
+        kept.append(made)
+    copies = [type(item).FromString(item.SerializeToString()) for item in kept]
+    del node.attribute[:]
+    node.attribute.extend(copies)
+
+
+def attribute_type(node: onnx.NodeProto, name: str, opset: int) -> int | None:
+    """Return the type of an attribute of a node, as AttributeProto numbers it; None if its operator has none such."""
+    import onnx
+
+    there = next((item.type for item in node.attribute if item.name == name), None)
+    if there is not None:
+        return int(there)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    known = schema.attributes.get(name)
+    # The members of both enumerations have the same names, such as `AttrType.FLOAT`.
+    return None if known is None else int(onnx.AttributeProto.AttributeType.Value(str(known.type).rpartition(".")[2]))
+
+
+def _value_of(kind: int, value: Any) -> Any:  # noqa: ANN401 - the value of an attribute
+    """Return a value from JSON or YAML as an attribute of this type has it."""
+    import onnx
+
+    types = onnx.AttributeProto
+    if kind in {types.INTS, types.FLOATS}:
+        return [int(item) if kind == types.INTS else float(item) for item in value]
+    if kind in {types.INT, types.FLOAT}:
+        return int(value) if kind == types.INT else float(value)
+    if kind == types.STRING:
+        return str(value)
+    msg = "only numbers, texts and lists of numbers are set"
+    raise TypeError(msg)
+
+
+def _opset(model: onnx.ModelProto, domain: str) -> int:
+    return next((item.version for item in model.opset_import if item.domain == domain), 1)
