@@ -170,11 +170,11 @@ def _arguments(job: ComparisonJob, lower: Precision, files: Path) -> dict[str, A
         "calibration": to_data(calibration),
         "mixed": {"lower": str(lower), "max_runs": DEFAULT_MAX_RUNS, "rules": to_data(job.rules)},
         "engine": to_data(EngineSettings()),
-        **dict.fromkeys(("opset", "samples", "spec", "exporter")),
+        **dict.fromkeys(("opset", "samples", "exporter", "repair")),
+        "is_fit_known": True,
         "dims": {},
         "files": [],
         "ties": {},
-        "limits": [],
         "origin": "",
     }
 
