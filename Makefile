@@ -166,6 +166,7 @@ bench-diagnose: $(TEST_ENVIRONMENT) ## Plant faults into models without names, a
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/diagnose_frameworks.py
 	$(BIN)/python benchmarks/repair.py --model transformer
+	$(BIN)/python benchmarks/repair_conversions.py
 
 # Not installed with the product: its pages are read, and none of its code is imported.
 $(DOCS_ENVIRONMENT): pyproject.toml constraints.txt
