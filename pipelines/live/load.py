@@ -117,7 +117,7 @@ class _Load:
             reasons = self._reasons(is_right_after_stress=is_right)
             result = replace(result, highest_rate=None if best is None else best.per_second)
         else:
-            result = replace(result, is_wrong_without_load=True)
+            result = replace(result, is_wrong_without_load=self.tally.wrong > 0)
         tally = self.tally
         return replace(
             result,

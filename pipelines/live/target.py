@@ -21,7 +21,7 @@ from paritygate.pipelines.live.server import (
     description_differences,
     served_names,
 )
-from paritygate.pipelines.live.traffic import Tally, Traffic
+from paritygate.pipelines.live.traffic import Outcome, Tally, Traffic
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.released_rules import rules_of, variant_of
 from paritygate.pipelines.release.repository.inspect import check_release, show
@@ -31,6 +31,8 @@ from paritygate.text import counted
 
 # The most requests that are sent one at a time, before the load and after stress.
 _LOOKS = 64
+# Each request to a server that hangs takes the whole time limit.
+_MOST_LOST = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +56,9 @@ class Target:
         first = traffic.sent
         # Of a model that is not there, nothing is measured.
         exchanges = [traffic.must_answer(first)] if count and not first else []
-        exchanges += [traffic.send(first + number) for number in range(len(exchanges), count)]
-        traffic.sent += count
+        while len(exchanges) < count and sum(each.outcome is Outcome.LOST for each in exchanges) < _MOST_LOST:
+            exchanges.append(traffic.send(first + len(exchanges)))
+        traffic.sent += len(exchanges)
         return traffic.tally([Sent(at=0.0, latency=0.0, answer=each) for each in exchanges])
 
     def version_notes(self) -> tuple[str, ...]:

@@ -118,6 +118,16 @@ def test_a_server_that_stops_answering_ends_the_load(served: Served, load: Load)
     assert 20 <= data["lost"] <= 30
 
 
+def test_a_server_that_is_gone_after_one_answer_is_not_waited_for(served: Served, load: Load) -> None:
+    served.instead = lambda number, _: "drop" if number else None
+
+    called = load("--users", "2")
+
+    # Of a server that hangs, each request takes 30 seconds.
+    assert (called.code, called.data["lost"], served.asked) == (1, 3, 4), str(called)
+    assert (called.data["is_wrong_without_load"], called.data["steps"]) == (False, [])
+
+
 def test_a_rate_that_the_server_cannot_keep_is_not_sustained_and_its_waiting_counts(served: Served, load: Load) -> None:
     # One at a time and 50 a second at most; four times as many are sent.
     def takes(*_: int) -> float:
