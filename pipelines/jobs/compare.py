@@ -51,7 +51,9 @@ from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
-from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
+from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.gate.measures import GateResult
+from paritygate.validate.gate.rule_checks import check_asked
 from paritygate.validate.gate.undeclared_padding import said_once
 from paritygate.validate.measure.check import Cause, Check, Kind, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.profile import with_activation_floors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -115,9 +115,9 @@ class OutputComparison:
                 for name, profile in plan.profiles.items()
                 if profile.is_float
             }
-        self._states: dict[str, DiffState] = {}
+        self.states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
-            self._states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
+            self.states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
         self._counts_before: dict[str, dict[str, int]] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._folded: dict[str, DecisionState] = {}
@@ -126,10 +126,11 @@ class OutputComparison:
         self._violation_counts: dict[tuple[str, str | None], int] = {}
         self._refused: list[Refusal] = []
         self._refused_count = 0
+        self.first_row = 0
         self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
         self._repeat_ratio: dict[str, float] = {}
         self._repeat_diff: dict[str, float] = {}
-        self._patterns: dict[str, RowPattern] = {}
+        self.patterns: dict[str, RowPattern] = {}
         # The length of the lists of ids, by the outputs that hold such.
         self._lists: dict[str, int] = {}
 
@@ -161,8 +162,8 @@ class OutputComparison:
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
             # Later passes repeat the same rows.
             figures = RowFigures() if has_rows and self._names_rows and self._passes == 0 else None
-            state = self._states[name]
-            self._states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
+            state = self.states[name]
+            self.states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
             if name in self._sketches and not self._passes:
                 self._add_to_sketch(self._sketches[name], (actual[name], array), figures, traits)
             if figures is not None:
@@ -176,7 +177,7 @@ class OutputComparison:
                     peers=expected,
                     limits=self._plan.limits,
                 )
-                row_pattern.update(self._patterns.setdefault(name, RowPattern()), seen)
+                row_pattern.update(self.patterns.setdefault(name, RowPattern()), seen)
 
     def _add_to_sketch(
         self,
@@ -187,7 +188,9 @@ class OutputComparison:
     ) -> None:
         sketched.add_values(*sides, traits.rows)
         if figures is not None:
-            sketched.add_rows(figures.in_limits, first_row=self._pass_rows, lengths=traits.token_lengths)
+            sketched.add_rows(
+                figures.in_limits, first_row=self.first_row + self._pass_rows, lengths=traits.token_lengths
+            )
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
@@ -286,16 +289,16 @@ class OutputComparison:
         self._current = {}
         self._end_counts()
         if not self._passes:
-            self._octaves = {name: self._states[name].histogram.octaves() for name in self._sketches}
+            self._octaves = {name: self.states[name].histogram.octaves() for name in self._sketches}
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
         self._pass_rows = self._pass_batches = 0
         self._passes += 1
 
     def take_in(self, other: OutputComparison) -> None:
-        """Add the figures of other rows by the same plan, from one ended pass; no drawings and no `patterns`."""
-        for name, state in other._states.items():
-            self._states[name] = statistics.merge(self._states[name], state)
+        """Add the figures of the rows that come next, by the same plan, from one ended pass."""
+        for name, state in other.states.items():
+            self.states[name] = statistics.merge(self.states[name], state)
         for name, flips in other._folded.items():
             shifted = flips.after(self._pass_rows)
             mine = self._current.get(name)
@@ -305,13 +308,19 @@ class OutputComparison:
             details = [*self._violations.get(key, ())]
             details += [words for words in other._violations[key] if words not in details]
             self._violations[key] = details[:_VIOLATIONS_KEPT]
+        for name, pattern in other.patterns.items():
+            self.patterns[name] = row_pattern.merge(self.patterns[name], pattern) if name in self.patterns else pattern
+        for name, sketch in other._sketches.items():
+            self._sketches[name].take_in(sketch)
+        self._refused = [*self._refused, *other._refused][:_VIOLATIONS_KEPT]
+        self._refused_count += other._refused_count
         self._lists |= other._lists
         self._pass_rows += other._rows
         self._pass_batches += other._batches
 
     def _end_counts(self) -> None:
         # A row that comes in every pass is one row, and its mismatch is one mismatch.
-        for name, state in self._states.items():
+        for name, state in self.states.items():
             now = statistics.counts(state)
             before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
             self._counts[name] = {key: max(worst.get(key, 0), count - before.get(key, 0)) for key, count in now.items()}
@@ -325,8 +334,8 @@ class OutputComparison:
             about = "ids of the best" if label in self._lists else "argmax of"
             rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
         results = {
-            name: statistics.finish(state, self._counts.get(name))
-            for name, state in self._states.items()
+            name: statistics.finish(self._state(name), self._counts.get(name))
+            for name in self.states
             if name not in self._plan.argmax_of
         }
         return Measurement(
@@ -347,13 +356,27 @@ class OutputComparison:
             refused_count=self._refused_count,
             repeat_ratio=dict(self._repeat_ratio),
             repeat_max_abs_diff=dict(self._repeat_diff),
-            patterns=dict(self._patterns),
+            patterns={name: self._pattern(name) for name in self.patterns},
             drawings={
                 name: drawn(sketched, self._octaves[name], results[name].beyond)
                 for name, sketched in self._sketches.items()
                 if name in self._octaves and name in results
             },
         )
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the figures of one ended pass as JSON data; only an exact comparison has such."""
+        raise NotImplementedError
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        raise NotImplementedError
+
+    def _state(self, name: str) -> DiffState:
+        return self.states[name]
+
+    def _pattern(self, name: str) -> RowPattern:
+        return self.patterns[name]
 
 
 def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[str, NDArray[np.generic]]]:

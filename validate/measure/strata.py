@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
@@ -28,13 +28,16 @@ NAMED_VALUES = 5
 class StratifiedComparison:
     """One comparison for each value of each declared stratum."""
 
-    def __init__(self, plan: ComparisonPlan, strata: Sequence[str]) -> None:
+    def __init__(
+        self, plan: ComparisonPlan, strata: Sequence[str], compare: type[OutputComparison] = OutputComparison
+    ) -> None:
         self._plan = plan
+        self._compare = compare
         self._comparisons: dict[str, dict[str, OutputComparison]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
-        for name, comparisons in self._comparisons.items():
+        for name in self._comparisons:
             if name not in batch.strata:
                 seen = ", ".join(batch.strata) or "none"
                 msg = f"the samples have no stratum {name!r} (seen: {seen})"
@@ -43,12 +46,35 @@ class StratifiedComparison:
             for row, value in enumerate(batch.strata[name]):
                 rows.setdefault(str(value), []).append(row)
             for value, chosen in rows.items():
-                if value not in comparisons and len(comparisons) >= _MAX_VALUES:
-                    msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
-                    raise UsageError(msg, hint="use a column that groups rows, not an id")
-                comparison = comparisons.setdefault(value, OutputComparison(self._plan))
+                comparison = self._of_value(name, value)
                 part = Batch(inputs={}, ids=[batch.ids[row] for row in chosen])
                 comparison.add(part, _rows(actual, chosen, batch.rows), _rows(expected, chosen, batch.rows))
+
+    def _of_value(self, name: str, value: str) -> OutputComparison:
+        comparisons = self._comparisons[name]
+        if value not in comparisons and len(comparisons) >= _MAX_VALUES:
+            msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
+            raise UsageError(msg, hint="use a column that groups rows, not an id")
+        return comparisons.setdefault(value, self._compare(self._plan))
+
+    def take_in(self, other: StratifiedComparison) -> None:
+        """Add the figures of the rows that come next, from one ended pass."""
+        for name, comparisons in other._comparisons.items():
+            for value, comparison in comparisons.items():
+                self._of_value(name, value).take_in(comparison)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the exact figures of one ended pass as JSON data."""
+        return {
+            name: {value: comparison.to_data() for value, comparison in comparisons.items()}
+            for name, comparisons in self._comparisons.items()
+        }
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        for name in self._comparisons:
+            for value, part in data[name].items():
+                self._of_value(name, value).read(part)
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""
