@@ -30,6 +30,7 @@ JOBS: Mapping[str, str] = {
     "overflow": "paritygate.pipelines.jobs.overflow",
     "record": "paritygate.pipelines.jobs.record",
     "selftest": "paritygate.pipelines.jobs.selftest",
+    "shard": "paritygate.pipelines.jobs.shard",
 }
 
 _REPORT_EVERY_S = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -96,7 +96,7 @@ class Measures:
     """Measures both sides' outputs by some rules; `compare` measures value by value."""
 
     def __init__(
-        self, expected: ExpectedOutputs, rules: GateRules, compare: type[OutputComparison] = OutputComparison
+        self, expected: ExpectedOutputs, rules: GateRules, compare: Callable[..., OutputComparison] = OutputComparison
     ) -> None:
         check_positions(expected, rules)
         self.rules = rules
@@ -170,12 +170,19 @@ class Measures:
         for name, part in self._parts.items():
             part.read(data[name])
 
+    def checks(self) -> tuple[Check, ...]:
+        """Return the checks of the figures value by value, so far."""
+        return self._judged(self._comparison.finish(), 0)
+
+    def _judged(self, measurement: Measurement, left_out: int) -> tuple[Check, ...]:
+        plan = JudgePlan(rules=self.rules, limits=self._limits, profiles=self._profiles, left_out=left_out)
+        return judge(measurement, plan)
+
     def finish(self, candidate: Facts, *, samples_digest: str, left_out: int = 0) -> GateResult:
         """Return all figures and their checks; `left_out` counts the rows that are not compared."""
         rules, expected = self.rules, self._expected
         measurement = self._comparison.finish()
-        plan = JudgePlan(rules=rules, limits=self._limits, profiles=self._profiles, left_out=left_out)
-        checks = judge(measurement, plan)
+        checks = self._judged(measurement, left_out)
         strata = self._strata.finish()
         gold = {name: item.finish(seed=rules.seed) for name, item in self._gold.items()}
         matches = {name: item.finish() for name, item in self._matches.items()}

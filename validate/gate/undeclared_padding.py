@@ -6,7 +6,7 @@ can differ there. NaN, infinity and the model's own fill values still fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class PaddingComparison:
         self,
         padding: Mapping[str, UndeclaredPadding],
         rules: GateRules,
-        compare: type[OutputComparison] = OutputComparison,
+        compare: Callable[..., OutputComparison] = OutputComparison,
     ) -> None:
         self._padding = padding
         self._rules = rules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
@@ -29,7 +29,7 @@ class StratifiedComparison:
     """One comparison for each value of each declared stratum."""
 
     def __init__(
-        self, plan: ComparisonPlan, strata: Sequence[str], compare: type[OutputComparison] = OutputComparison
+        self, plan: ComparisonPlan, strata: Sequence[str], compare: Callable[..., OutputComparison] = OutputComparison
     ) -> None:
         self._plan = plan
         self._compare = compare

@@ -43,6 +43,7 @@ __all__ = [
     "SampleSource",
     "check_batch",
     "common_rows",
+    "digest_of_batch",
     "is_table",
     "open_samples",
 ]
@@ -413,3 +414,10 @@ class BatchDigest:
     def value(self) -> str:
         """Return `sha256:` and the hex digest of all batches added."""
         return f"sha256:{self._state.copy().hexdigest()}"
+
+
+def digest_of_batch(batch: Batch) -> str:
+    """Return the digest of one batch alone; raise as `BatchDigest.add`."""
+    digest = BatchDigest()
+    digest.add(batch)
+    return digest.value
