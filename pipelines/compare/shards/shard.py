@@ -11,7 +11,7 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.process.child import ChildJob, run_child
+from paritygate.pipelines.process.child import ChildJob, do_job
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.validate.reference.recording import RECORD_FILE
 
@@ -128,6 +128,6 @@ def measure_shard(
             crash_error=BackendError,
             is_log_kept=False,
         )
-        value = run_child(child, progress)
+        value = do_job(child, progress)
         with reading_result(child):
             return from_data(ShardResult, {**value, "part": str(out)})

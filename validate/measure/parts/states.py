@@ -179,7 +179,7 @@ def pattern_data(pattern: RowPattern) -> dict[str, Any]:
     """Return the pattern of the rows of one output as JSON data, without its moments."""
     return {
         **fields_data(pattern, _PATTERN),
-        **{name: sorted(getattr(pattern, name).items()) for name in _BY_NUMBER},
+        **{name: list(getattr(pattern, name).items()) for name in _BY_NUMBER},
         **{name: dict(getattr(pattern, name)) for name in _BY_NAME},
         **{name: spelled([getattr(pattern, name).low, getattr(pattern, name).high]) for name in _ENDS},
         "by_channel": pattern.by_channel.tolist(),
