@@ -75,7 +75,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     dtypes: dict[str, str] = {}
 
     def watched() -> Iterator[Batch]:
-        for batch in batches.of(read)():
+        for batch in batches.read(job.samples):
             dtypes.update((name, array.dtype.name) for name, array in batch.inputs.items())
             yield batch
 

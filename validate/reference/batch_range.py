@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ from paritygate.errors import ArtifactIntegrityError, MeasurementError, UsageErr
 from paritygate.files import parse_json
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import Recording, StoredBatch, read_chunks
-from paritygate.validate.samples.samples import digest_of_batch
+from paritygate.validate.samples.samples import digest_of_batch, open_samples_at
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,11 +33,21 @@ class BatchRange:
     rows_before: int
     rows: int
 
-    def of(self, read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:
-        """Return the samples with these batches alone; those without rows are not counted."""
-        # After the last batch, one more would be a row that the reference lacks.
-        last = None if self.last == self.batches else self.last
-        return lambda: islice((batch for batch in read() if batch.rows), self.first, last)
+    def read(self, source: SampleSource) -> Iterator[Batch]:
+        """Yield these batches of the samples; after the last one of all, also one that the reference lacks.
+
+        Raises:
+            MeasurementError: The samples end before the first of them.
+        """
+        last = None if self.last == self.batches else self.last - self.first
+        is_empty = True
+        batches = (batch for batch in open_samples_at(source, self.first)() if batch.rows)
+        for batch in islice(batches, last):
+            is_empty = False
+            yield batch
+        if is_empty:
+            msg = f"the samples end before batch {self.first + 1}, and the reference has {self.batches}"
+            raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
 
 
 def nth_range(recording: Recording, number: int, of: int) -> BatchRange:
