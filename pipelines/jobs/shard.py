@@ -114,10 +114,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     if number == 1:
         # Of a few rows, it is what all rows would have cost.
-        rows = max(batches.rows, 1)
-        samples = SamplesCost(
-            rows=recording.rows, values=0, seconds=(time.process_time() - spent) * recording.rows / rows
-        )
+        seconds = (time.process_time() - spent) / max(batches.rows, 1)
+        samples = SamplesCost(rows=recording.rows, values=0, seconds=seconds * recording.rows)
         place = ComparisonContext(
             folder=folder,
             deadline=started + float(args["time_limit_s"]),

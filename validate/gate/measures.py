@@ -55,7 +55,7 @@ class GateResult:
 
 
 class Facts(Protocol):
-    """What a candidate tells of itself before it runs."""
+    """Names and notes of a candidate, known before it runs."""
 
     @property
     def output_names(self) -> frozenset[str]:

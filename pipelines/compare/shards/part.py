@@ -22,14 +22,14 @@ _KIND = "paritygate part"
 _MOST_BYTES = 128 << 20
 _HEAD_BYTES = 200
 _AGAIN = "make the part again: convert-and-validate compare ... --shard I/N --out FILE"
-# What of both models decides the figures, besides their files.
+# Fields of both models that decide the figures, besides their files.
 _OF_MODELS = ("rename", "takes", "provider", "signature_key")
 _OF_SAMPLES = ("batch_size", "pad", "columns", "cast")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Binding:
-    """What all parts of one comparison have in common."""
+    """The digests and numbers that all parts of one comparison share."""
 
     paritygate: str  # the version
     shards: int
@@ -42,7 +42,7 @@ class Binding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CandidateFacts:
-    """What a candidate told of itself."""
+    """Names and notes of a candidate, known before it runs."""
 
     output_names: frozenset[str]
     input_names: frozenset[str] | None

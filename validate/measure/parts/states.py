@@ -1,7 +1,7 @@
 """The states of a comparison as JSON data, and back; sums of floats are apart, in exact sums.
 
-A state has no entry for each row: its size is bounded by the channels, the bins of its histograms, the shapes of the
-batches and the classes of the decisions.
+A state has no entry for each row. Channels, bins of histograms, shapes of batches and classes of decisions bound its
+size.
 """
 
 from __future__ import annotations

@@ -184,8 +184,6 @@ def command(
         --repeat 3 --json result.json
       convert-and-validate compare model.onnx \\
         http://127.0.0.1:8000/v2/models/model --samples inputs.npz
-      convert-and-validate compare reference model-fp16.onnx \\
-        --samples inputs.npz --precision fp16 --shard 1/7 --out part-1.json
     """
     from paritygate.models.json_mapping import read_json_mapping
     from paritygate.pipelines.cli.console import progress_of
