@@ -12,7 +12,7 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs, result_of
 from paritygate.pipelines.compare.probes import Answers, broken_contract, not_asked
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
-from paritygate.pipelines.compare.shards.part import Part, broken_part, check_together, read_part
+from paritygate.pipelines.compare.shards.part import BROKEN, Part, broken_part, check_together, read_part
 from paritygate.pipelines.compare.shards.shard import check_rules_can_be_cut
 from paritygate.validate.gate.measures import Measures
 from paritygate.validate.measure.parts.exact_comparison import ExactComparison
@@ -30,13 +30,23 @@ def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
     """
     parts = {path: read_part(path) for path in dict.fromkeys(paths)}
     order = check_together(parts)
-    first = parts[order[0]]
+    try:
+        return _merged(order, [parts[path] for path in order])
+    except ParitygateError:
+        raise
+    except BROKEN as err:
+        # Each value has its type, but they do not fit together.
+        raise broken_part(order[0].parent, err) from err
+
+
+def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
+    first = parts[0]
     job, recording = _of_first(order[0], first)
     expected = expected_from_recording(recording)
     measures = Measures(expected, job.rules, ExactComparison)
     measures.compare_names(first.facts)
-    for path in order:
-        measures.take_in(_measures(path, parts[path], expected, job))
+    for path, part in zip(order, parts, strict=True):
+        measures.take_in(_measures(path, part, expected, job))
     measures.end_pass()
     result = measures.finish(first.facts, samples_digest=first.binding.samples)
     if result.measurement.rows != recording.rows:
@@ -44,20 +54,20 @@ def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
         raise InputFileError(msg, hint="make the parts again")
     broken = broken_contract(result.checks)
     answers = not_asked(job, broken) if broken else _answers(first)
-    seconds = sum(part.pass_seconds for part in parts.values())
+    seconds = sum(part.pass_seconds for part in parts)
     merged = result_of(
         job,
         result,
         expected,
-        (first.reference, _candidate([parts[path] for path in order])),
+        (first.reference, _candidate(parts)),
         inputs=SeenInputs(
-            dtypes={name: dtype for path in order for name, dtype in parts[path].dtypes.items()},
+            dtypes={name: dtype for part in parts for name, dtype in part.dtypes.items()},
             takes=(expected.inputs or frozenset()) | (first.facts.input_names or frozenset()),
             specs=first.facts.inputs,
         ),
         answers=replace(answers, result=replace(answers.result, samples_seconds=seconds)),
     )
-    return replace(merged, machine=first.machine, seconds=sum(part.seconds for part in parts.values()))
+    return replace(merged, machine=first.machine, seconds=sum(part.seconds for part in parts))
 
 
 def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:
@@ -67,7 +77,7 @@ def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:
         recording = from_json(Recording, {**_mapping(part.recording), "folder": part.reference.name})
     except ParitygateError:
         raise
-    except (KeyError, TypeError, ValueError) as err:
+    except BROKEN as err:
         raise broken_part(path, err) from err
     # A function would be code that a file names.
     check_rules_can_be_cut(job.rules)
@@ -87,13 +97,15 @@ def _measures(path: Path, part: Part, expected: ExpectedOutputs, job: Comparison
         measures.read(part.measures)
     except ParitygateError:
         raise
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as err:
+    except BROKEN as err:
         raise broken_part(path, err) from err
     return measures
 
 
 def _answers(first: Part) -> Answers:
-    assert first.probes is not None  # noqa: S101 - the first part was checked
+    if first.probes is None:
+        msg = "the probes of the first part are missing"
+        raise ValueError(msg)
     return Answers(checks=tuple(first.probe_checks or ()), result=first.probes)
 
 

@@ -24,6 +24,8 @@ _HEAD_BYTES = 200
 _AGAIN = "make the part again: convert-and-validate compare ... --shard I/N --out FILE"
 # Fields of both models that decide the figures, besides their files.
 _OF_MODELS = ("rename", "takes", "provider", "signature_key")
+# Errors of values that do not fit together.
+BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 _OF_SAMPLES = ("batch_size", "pad", "columns", "cast")
 
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.profile import OutputProfile
     from paritygate.validate.measure.tolerance import Limits
 
+# The widest bin of positions.
+_WIDEST = 1 << 60
 # Sums over the values of each channel, and over all values.
 _BY_CHANNEL = ("sum_abs", "sums", "sum_squares")
 _PLAIN = ("dot", "actual_norm", "expected_norm")
@@ -245,7 +247,7 @@ def read_sketch(sketch: Sketch, data: Mapping[str, Any]) -> None:
         sketch.grid.not_finite = read(int, data["not_finite"])
     for name, own in (("by_row", sketch.by_row), ("by_length", sketch.by_length)):
         width, largest = read(tuple[int, list[Number]], data[name])
-        if width < 1 or width & (width - 1) or len(largest) > own.most:
+        if not 1 <= width <= _WIDEST or width & (width - 1) or len(largest) > own.most:
             msg = f"{len(largest)} bins of width {width}, of {own.most} at most"
             raise ValueError(msg)
         own.take_in(Maxima(most=own.most, width=width, largest=np.array(largest, dtype=np.float64)))
