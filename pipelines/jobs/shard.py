@@ -114,8 +114,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     if number == 1:
         # Of a few rows, it is what all rows would have cost.
-        measured = max(batches.rows, 1)
-        seconds = (time.process_time() - spent) / measured
+        seconds = (time.process_time() - spent) / max(batches.rows, 1)
         samples = SamplesCost(rows=recording.rows, values=0, seconds=seconds * recording.rows)
         place = ComparisonContext(
             folder=folder,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -264,3 +267,23 @@ def test_what_cannot_be_cut_is_refused(cut: Desk, options: tuple[str, ...], word
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_is_one_of_so_many(cut: Desk, text: str) -> None:
     assert cut.call("compare", "reference", "wrong.onnx", *_OPTIONS, f"--shard={text}", "--out", "part.json").code == 2
+
+
+@pytest.mark.thorough
+@pytest.mark.children
+def test_parts_that_were_killed_are_made_again(cut: Desk) -> None:
+    assert _merged(cut, 3).code == 1
+    wanted = json.dumps(_without_times(json.loads((cut.folder / "said.json").read_bytes())))
+    names = {path.name for path in cut.folder.iterdir()}
+    for seconds in (0.2, 0.7, 1.2, 1.7, 2.2):
+        (cut.folder / "part-2.json").unlink(missing_ok=True)
+        place = ("--shard", "2/3", "--out", "part-2.json")
+        command = [sys.executable, "-m", "paritygate", "compare", "reference", "wrong.onnx", *_OPTIONS, *place]
+        with subprocess.Popen(command, cwd=cut.folder, stderr=subprocess.DEVNULL) as process:
+            time.sleep(seconds)
+            process.kill()
+        assert _shard(cut, 2, 3).code == 0
+        called = cut.json("merge", *(f"part-{number}.json" for number in (3, 2, 1)))
+        assert json.dumps(_without_times(called.data)) == wanted
+    # What a killed process leaves is no part, and is in no other place.
+    assert {path.name for path in cut.folder.iterdir() if path.suffix != ".json"} <= names
