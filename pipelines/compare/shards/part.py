@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
-from paritygate.files import write_json_atomically
+from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.result import ProbesResult, SideResult
 from paritygate.validate.measure.check import Check
 
@@ -87,7 +88,9 @@ def rules_digest(job: ComparisonJob) -> str:
 
 def write_part(path: Path, part: Part) -> None:
     """Write a part; raise errors as `storage_errors`."""
-    write_json_atomically(path, sealed(to_data(part), version=FORMAT_VERSION), elsewhere="name another file with --out")
+    data = sealed(to_data(part), version=FORMAT_VERSION)
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    write_bytes_atomically(path, text.encode(), elsewhere="name another file with --out")
 
 
 def is_part(path: Path) -> bool:

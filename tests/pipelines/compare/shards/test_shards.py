@@ -217,7 +217,7 @@ def test_a_forged_part_is_refused_in_one_line(cut: Desk, forgery: str) -> None:
 def test_a_changed_part_has_another_digest(cut: Desk) -> None:
     assert _merged(cut, 2).code == 1
     path = cut.folder / "part-2.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"rows": ', '"rows": 1', 1), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace('"rows":', '"rows":1', 1), encoding="utf-8")
     assert cut.call("merge", "part-1.json", "part-2.json").code == 5
 
 
