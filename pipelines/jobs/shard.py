@@ -60,11 +60,14 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     _check_gold(job, recording)
     batches = nth_range(recording, number, of)
     candidate, side, job = open_candidate(job, opened, read, report, OutputCache())
+    if side.digest is None:
+        msg = f"--shard needs a candidate with a digest, and {job.candidate.name} has none"
+        raise UsageError(msg, hint="give a model file, or compare without --shard")
     binding = Binding(
         paritygate=__version__,
         shards=of,
         reference=recording.digest,
-        candidate=side.digest or "",
+        candidate=side.digest,
         samples=recording.samples_digest,
         rules=rules_digest(job),
         batches=batches.batches,

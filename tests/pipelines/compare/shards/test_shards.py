@@ -264,6 +264,13 @@ def test_what_cannot_be_cut_is_refused(cut: Desk, options: tuple[str, ...], word
     assert not (cut.folder / "part.json").exists()
 
 
+def test_a_function_has_no_digest_that_binds_parts(cut: Desk) -> None:
+    cut.module("answering", "def answer(inputs):\n    return {'output_0': inputs['x'][:, :3]}\n")
+    called = _shard(cut, 1, 2, model="answering:answer")
+    assert called.code == 2
+    assert not (cut.folder / "part-1.json").exists()
+
+
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_is_one_of_so_many(cut: Desk, text: str) -> None:
     assert cut.call("compare", "reference", "wrong.onnx", *_OPTIONS, f"--shard={text}", "--out", "part.json").code == 2
