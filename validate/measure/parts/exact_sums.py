@@ -22,7 +22,6 @@ _BITS = 32
 _LIMB = (1 << _BITS) - 1
 _MANTISSA = 53
 _LOWEST = 1074 + 52
-_LIMBS = (1024 + _LOWEST) // _BITS + 3
 # A limb of 63 bits takes so many numbers before it is carried.
 _MOST_ADDED = 1 << 28
 # Sums are whole multiples of 2 ** -_PLACES, also those of squares and of their products with counts.
@@ -38,7 +37,8 @@ class ExactSums:
     """
 
     def __init__(self, size: int, singles: int) -> None:
-        self._limbs: NDArray[np.int64] = np.zeros((_LIMBS, size), dtype=np.int64)
+        # By place, and only the places in use: there may be a sum for each word of a language.
+        self._limbs: dict[int, NDArray[np.int64]] = {}
         self._added = 0
         self._whole = [0] * (size + singles)
         self._odd: NDArray[np.float64] = np.zeros(size + singles)
@@ -53,12 +53,13 @@ class ExactSums:
         mantissas, exponents = np.frexp(vector)
         whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64)
         limbs, shifts = np.divmod(exponents.astype(np.int64) + (_LOWEST - _MANTISSA), _BITS)
-        columns = np.arange(self._size)
         # A mantissa of 53 bits, shifted within a limb, reaches over three limbs.
-        for up, part in enumerate((whole & _LIMB, whole >> _BITS)):
-            moved = part << shifts
-            self._limbs[limbs + up, columns] += moved & _LIMB
-            self._limbs[limbs + up + 1, columns] += moved >> _BITS
+        low, high = (whole & _LIMB) << shifts, (whole >> _BITS) << shifts
+        parts = (low & _LIMB, (low >> _BITS) + (high & _LIMB), high >> _BITS)
+        for limb in np.unique(limbs).tolist():
+            is_here = limbs == limb
+            for up, part in enumerate(parts):
+                self._limb(limb + up)[is_here] += part[is_here]
         for at, number in enumerate(singles, start=self._size):
             if isinstance(number, Fraction):
                 self._whole[at] += _as_whole(number)
@@ -68,6 +69,9 @@ class ExactSums:
         if self._added >= _MOST_ADDED:
             self._carry()
 
+    def _limb(self, place: int) -> NDArray[np.int64]:
+        return self._limbs.setdefault(place, np.zeros(self._size, dtype=np.int64))
+
     def take_in(self, other: ExactSums) -> None:
         """Add the sums of others."""
         self._carry()
@@ -76,10 +80,11 @@ class ExactSums:
         self._odd += other._odd
 
     def _carry(self) -> None:
-        for limb in np.flatnonzero(self._limbs.any(axis=1)).tolist():
-            for at, number in enumerate(self._limbs[limb].tolist()):
-                self._whole[at] += number << (_BITS * limb + _PLACES - _LOWEST)
-        self._limbs[:] = 0
+        for limb, sums in self._limbs.items():
+            shift = _BITS * limb + _PLACES - _LOWEST
+            for at, number in enumerate(sums.tolist()):
+                self._whole[at] += number << shift
+        self._limbs = {}
         self._added = 0
 
     def numbers(self) -> list[Exact]:
