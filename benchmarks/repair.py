@@ -193,7 +193,9 @@ def _repaired(path: Path, rows: Sequence[Batch], held_out: Sequence[Batch], limi
         tolerance = replace(
             tolerance, max_abs_diff=largest, mean_abs_diff=largest, max_row_rel_diff=1.0, declared=names
         )
-    request = MixedRequest(lower=Precision.FP16, max_runs=most, rules=GateRules(tolerance=tolerance))
+    request = MixedRequest(
+        lower=Precision.FP16, max_runs=most, rules=GateRules(tolerance=tolerance), judged_rows=_HELD_OUT
+    )
     with tempfile.TemporaryDirectory() as place:
         mixer = Mixer(lowered, divided(rows), request, Path(place), lambda *_: None)
         try:
@@ -203,14 +205,16 @@ def _repaired(path: Path, rows: Sequence[Batch], held_out: Sequence[Batch], limi
         none = CalibratedRows(inputs=tuple(rows[0].inputs), fill={}, digests=frozenset())
         repair = mixer.repair(none, file_bytes=0, fp32_bytes=0)
         seconds = time.process_time() - started
-        judge = Judge(lowered.model.keeping(lowered.model.switches), held_out, request.rules, Path(place))
+        judge = Judge(
+            lowered.model.keeping(lowered.model.switches), held_out, request.rules, Path(place), rows=_HELD_OUT
+        )
         trial = judge.trial(lowered.model.keeping(mixer.kept))
     return Outcome(
         runs=repair.runs,
         kept=len(mixer.kept),
         switches=repair.switches,
         multiply_adds_low=repair.multiply_adds_low or 0.0,
-        share=trial.share if mixer.kept else None,
+        share=trial.measured if mixer.kept else None,
         seconds=seconds,
     )
 

@@ -36,7 +36,6 @@ LEAST_SHARE = 0.9
 MODEL, VARIANT = "large", "onnx-fp32"
 # The files are copied once, and some space stays.
 COPIES, SPARE_GB = 2, 2.0
-ROUNDS = 3
 _BLOCK = 16 << 20
 
 _PLAIN = """
@@ -113,7 +112,7 @@ def seconds(code: str, *words: str) -> Seconds:
     return Seconds(wall=wall, cpu=cpu)
 
 
-def measured(place: Path, size_gb: float, files: int) -> dict[str, Seconds]:
+def measured(place: Path, size_gb: float, files: int, rounds: int) -> dict[str, Seconds]:
     """Make a release, and measure each way in turn."""
     repository = released(place, int(size_gb * 1e9), files)
     folder = str(repository / "store" / MODEL / "1")
@@ -125,7 +124,7 @@ def measured(place: Path, size_gb: float, files: int) -> dict[str, Seconds]:
     # The first one brings the files into memory, as far as they fit.
     ways["plain"]()
     found: dict[str, list[Seconds]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, run in ways.items():
             found[name].append(run())
     return {
@@ -139,13 +138,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=float, default=10.0, metavar="GB")
     parser.add_argument("--files", type=int, default=8, metavar="N", help="Into how many files it is divided.")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="More where other programs run.")
     parser.add_argument("--place", type=Path, default=Path(tempfile.gettempdir()), help="Where the release is made.")
     parser.add_argument("--out", type=Path, help="Write the figures here as JSON.")
     arguments = parser.parse_args()
     room = max(0.1, shutil.disk_usage(arguments.place).free / 1e9 / COPIES - SPARE_GB)
     size_gb = min(arguments.size, room)
     with tempfile.TemporaryDirectory(dir=arguments.place, prefix="paritygate-verify-speed-") as name:
-        found = measured(Path(name), size_gb, arguments.files)
+        found = measured(Path(name), size_gb, arguments.files, arguments.rounds)
     for way, took in found.items():
         print(f"{way:<18}{took.wall:8.2f} s{size_gb * 1000 / took.wall:8.0f} MB/s{took.cpu:8.2f} CPU s")
     share = found["plain"].wall / found["verify"].wall

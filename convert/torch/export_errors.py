@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from paritygate.convert.error_origin import causes, one_line, users_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
@@ -38,11 +40,22 @@ class ModuleError(ConversionError):
     """The fault is in the module itself, so no other exporter can succeed."""
 
 
-def explained(err: Exception, export_with_report: Callable[[Path], object]) -> ParitygateError:
-    """Return the user's error for one that torch.onnx.export raised.
+def export_by_dynamo(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - an ONNXProgram, which is not public
+    """Return the program of torch.onnx.export on top of torch.export.
 
-    `export_with_report` exports again, and writes the exporter's report into its folder.
+    Raises:
+        ParitygateError: The export failed.
     """
+    import torch
+
+    export = functools.partial(torch.onnx.export, *arguments, dynamo=True, verbose=False, **settings)
+    try:
+        return export()
+    except Exception as err:
+        raise _explained(err, export) from err
+
+
+def _explained(err: Exception, export: Callable[..., object]) -> ParitygateError:
     chain = causes(err)
     for cause in chain:
         if isinstance(cause, ParitygateError):
@@ -50,7 +63,7 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
     # By name, because these classes are not public, and have moved between versions of PyTorch.
     kinds = [type(cause).__name__ for cause in chain]
     if "DispatchError" in kinds:
-        rows = _reported_operators(export_with_report) or _first_operator(chain)
+        rows = _reported_operators(export) or _first_operator(chain)
         return unsupported_operators(rows, target="ONNX")
     is_traced = "TorchExportError" not in kinds[:-1]
     root = chain[-1] if is_traced else chain[kinds.index("TorchExportError") + 1]
@@ -66,13 +79,13 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
     )
 
 
-def _reported_operators(export_with_report: Callable[[Path], object]) -> list[OperatorRow]:
+def _reported_operators(export: Callable[..., object]) -> list[OperatorRow]:
     """Return all operators without a translation, because the error names only the first."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # It fails again, but leaves the report.
         with contextlib.suppress(Exception):
-            export_with_report(folder)
+            export(report=True, artifacts_dir=folder)
         lines = [line for file in sorted(folder.glob("*.md")) for line in file.read_text("utf-8").splitlines()]
     matches = [match for match in map(_REPORTED.match, lines) if match]
     return sorted(

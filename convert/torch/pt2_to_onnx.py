@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
-from paritygate.convert.torch.export_errors import explained
+from paritygate.convert.torch.export_errors import export_by_dynamo
 from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges
 from paritygate.convert.torch.shape_check import check_all_sizes, module_call, onnx_call
@@ -52,26 +51,13 @@ def convert(job: ConversionJob) -> Conversion:
 
 
 def _export(program: torch.export.ExportedProgram, interface: Interface, opset: int) -> Any:  # noqa: ANN401 - an ONNXProgram, which is not public
-    import torch
-
     count = len(program.graph_signature.user_outputs)
     names = [f"left_out_{index}" for index in range(count)]
     inputs, outputs = neutral_names(interface.signature)
     for name, index in zip(outputs, interface.outputs, strict=True):
         names[index] = name
-    export = partial(
-        torch.onnx.export,
-        program,
-        dynamo=True,
-        input_names=[inputs[index] for index in interface.inputs],
-        output_names=names,
-        opset_version=opset,
-        verbose=False,
-    )
-    try:
-        return export()
-    except Exception as err:
-        raise explained(err, lambda folder: export(report=True, artifacts_dir=folder)) from err
+    in_order = [inputs[index] for index in interface.inputs]
+    return export_by_dynamo(program, input_names=in_order, output_names=names, opset_version=opset)
 
 
 def _weight_bytes(program: torch.export.ExportedProgram) -> int:

@@ -15,7 +15,7 @@ from paritygate.convert.contract import as_promised, notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.branches import branching_sizes
-from paritygate.convert.torch.export_errors import ModuleError, explained
+from paritygate.convert.torch.export_errors import ModuleError, export_by_dynamo
 from paritygate.convert.torch.exportable import plain_settings, plainly_computed, with_packed_outputs, without_fast_path
 from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
@@ -247,22 +247,7 @@ def _weight_bytes(module: torch.nn.Module) -> int:
 
 
 def _export(module: _Module) -> Any:  # noqa: ANN401 - an ONNXProgram, which is not public
-    import torch
-
     arrays, shapes = example(module.named, module.signature, module.job.ties)
     inputs, outputs = neutral_names(module.signature)
-    export = partial(
-        torch.onnx.export,
-        module.named,
-        arrays,
-        dynamo=True,
-        input_names=inputs,
-        output_names=outputs,
-        dynamic_shapes=(shapes,),
-        opset_version=module.job.opset or _OPSET,
-        verbose=False,
-    )
-    try:
-        return export()
-    except Exception as err:
-        raise explained(err, lambda folder: export(report=True, artifacts_dir=folder)) from err
+    names = {"input_names": inputs, "output_names": outputs, "opset_version": module.job.opset or _OPSET}
+    return export_by_dynamo(module.named, arrays, dynamic_shapes=(shapes,), **names)

@@ -83,7 +83,7 @@ class Cache:
     store: Store | None = None  # None where nothing is cached
     done: list[JobDone] = field(default_factory=list)  # in their order
     _memory: DigestCache | None = None
-    _checked: dict[tuple[str, object], bool] = field(default_factory=dict)
+    _holding: dict[str, set[object]] = field(default_factory=dict)  # of `first_difference`
     # What the jobs so far read, as far as that is certain.
     _all_read: list[Dependencies] = field(default_factory=list)
     _used: list[Path] = field(default_factory=list)
@@ -148,7 +148,7 @@ class Cache:
         """Return a reusable entry, its files in place; else None, and why, as far as that is known."""
         why = ""
         for entry in self._store.entries(key):
-            difference = first_difference(entry.read, self.run, self.memory, self._checked)
+            difference = first_difference(entry.read, self.run, self.memory, self._holding)
             if not difference and self._restore(entry, folders):
                 self._used.append(entry.folder)
                 return entry, ""
@@ -210,7 +210,7 @@ class Cache:
         if self.store is None or not self._is_all_known:
             return None
         for entry in self.store.entries(self._key(what, asked)):
-            if not first_difference(entry.read, self.run, self.memory, self._checked):
+            if not first_difference(entry.read, self.run, self.memory, self._holding):
                 done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
                 self.done.append(done)
                 self._found.add(what)
@@ -338,7 +338,7 @@ class Cache:
         finally:
             accesses = listener.close()
             # The job may have changed what was checked before.
-            self._checked.clear()
+            self._holding.clear()
         return value, accesses
 
     def _read(self, accesses: FileAccesses) -> Dependencies:
@@ -384,7 +384,7 @@ def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
+def cache_below(root: Path, run: Path) -> Cache:
     """Return the cache of a run, below `root` by default.
 
     The environment variable PARITYGATE_CACHE names another folder, or is `off`.
@@ -394,7 +394,7 @@ def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
     """
     folder = cache_folder(root)
     # Without a record of what a job reads, nothing can be cached.
-    if not is_wanted or folder is None or system_calls() is None:
+    if folder is None or system_calls() is None:
         return Cache(run=run)
     return Cache(run=run, store=Store(folder, most_bytes=_most_bytes()))
 

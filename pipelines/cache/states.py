@@ -32,8 +32,10 @@ from paritygate.text import from_here
 
 _T = TypeVar("_T")
 
-_IMPORT = "import"
+_ABSENT = "absent"
 _BYTECODE = "bytecode"
+_CONTENT = "content"
+_IMPORT = "import"
 _BY_PATH = {"link": target_of, "attributes": attributes_of, _IMPORT: endings_of_module}
 # Replaces the run folder in all cached data.
 RUN = "@run@"
@@ -106,15 +108,15 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
     files = dict(_digested(accesses, memory))
     packages_in = dict(_packages_in(path for path, is_listed in accesses.searched.items() if is_listed))
     changed = (
-        *(path for path, names in accesses.folders.items() if not _is_so(path, (ALL_NAMES, names), memory)),
-        *(path for path, names in accesses.modules_in.items() if not _is_so(path, (NAMES_OF_MODULES, names), memory)),
-        *(path for path, endings in accesses.imports.items() if not _is_so(path, (_IMPORT, endings), memory)),
+        *(path for path, names in accesses.folders.items() if not _is_so(path, ALL_NAMES, names, memory)),
+        *(path for path, names in accesses.modules_in.items() if not _is_so(path, NAMES_OF_MODULES, names, memory)),
+        *(path for path, endings in accesses.imports.items() if not _is_so(path, _IMPORT, endings, memory)),
         *(path for path, target in accesses.links.items() if target_of(path) != target),
-        *(path for path, state in accesses.looked_at.items() if not _is_so(path, ("look", state), memory)),
-        *(path for path, digest in accesses.contents.items() if not _is_so(path, ("content", digest), memory)),
-        *(path for path, digest in accesses.attributes.items() if not _is_so(path, ("attributes", digest), memory)),
-        *(path for path, size in accesses.sizes.items() if not _is_so(path, ("size", size), memory)),
-        *(path for path in accesses.absent if not _is_so(path, None, memory)),
+        *(path for path, state in accesses.looked_at.items() if not _is_so(path, "look", state, memory)),
+        *(path for path, digest in accesses.contents.items() if not _is_so(path, _CONTENT, digest, memory)),
+        *(path for path, digest in accesses.attributes.items() if not _is_so(path, "attributes", digest, memory)),
+        *(path for path, size in accesses.sizes.items() if not _is_so(path, "size", size, memory)),
+        *(path for path in accesses.absent if not _is_so(path, _ABSENT, None, memory)),
     )
     if changed:
         msg = f"{changed[0]} was changed while the job ran"
@@ -208,12 +210,10 @@ def _outside_run(found: Mapping[str, _T]) -> dict[str, _T]:
     return {path: value for path, value in found.items() if not path.startswith(RUN)}
 
 
-def first_difference(
-    read: Dependencies, run: Path, memory: DigestCache, checked: dict[tuple[str, object], bool]
-) -> str:
+def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, set[object]]) -> str:
     """Return the first change since a job; empty for none.
 
-    `checked` has results of this moment, and gets more.
+    `holding` has what was found to hold at this moment, by its kind, and gets more.
     """
     variables = environment_of_child()
     for name, value in read.variables.items():
@@ -223,37 +223,39 @@ def first_difference(
         return "the name of this machine changed"
     if read.all_variables is not None and read.all_variables != _digest_of_all(variables):
         return "an environment variable changed, and code of yours read all of them"
-    wanted: Iterable[tuple[str, object]] = (
-        *read.files.items(),
-        *(((path, (ALL_NAMES, names))) for path, names in read.folders.items()),
-        *(((path, (NAMES_BUT_REPORTS, names))) for path, names in read.without_reports.items()),
-        *(((path, (NAMES_OF_MODULES, names))) for path, names in read.modules_in.items()),
-        *(((path, (NAMES_OF_PACKAGES, names))) for path, names in read.packages_in.items()),
-        *(((path, (_IMPORT, endings))) for path, endings in read.imports.items()),
-        *(((path, ("link", target))) for path, target in read.links.items()),
-        *(((path, (_BYTECODE, state))) for path, state in read.bytecode.items()),
-        *(((path, ("attributes", digest))) for path, digest in read.attributes.items()),
-        *(((path, ("look", state))) for path, state in read.looked_at.items()),
-        *(((path, ("size", size))) for path, size in read.sizes.items()),
-        *(((path, None)) for path in read.absent),
-    )
-    for key in wanted:
-        is_so = checked.get(key)
-        if is_so is None:
-            named, state = key
-            is_so = _is_so(_place(named, run), state, memory)
+    wanted: Mapping[str, Mapping[str, object]] = {
+        _CONTENT: read.files,
+        ALL_NAMES: read.folders,
+        NAMES_BUT_REPORTS: read.without_reports,
+        NAMES_OF_MODULES: read.modules_in,
+        NAMES_OF_PACKAGES: read.packages_in,
+        _IMPORT: read.imports,
+        "link": read.links,
+        _BYTECODE: read.bytecode,
+        "attributes": read.attributes,
+        "look": read.looked_at,
+        "size": read.sizes,
+        _ABSENT: dict.fromkeys(read.absent),
+    }
+    for kind, states in wanted.items():
+        known = holding.setdefault(kind, set())
+        for item in states.items():
+            # The jobs of a run read thousands of the same files.
+            if item in known:
+                continue
+            named, state = item
+            path = _place(named, run)
+            if not _is_so(path, kind, state, memory):
+                return _difference(path, kind, state, run)
             if not named.startswith(RUN):
                 # The run's own files are made meanwhile.
-                checked[key] = is_so
-        if not is_so:
-            return _difference(_place(key[0], run), key[1], run)
+                known.add(item)
     return ""
 
 
-def _difference(path: str, state: object, run: Path) -> str:
+def _difference(path: str, kind: str, before: object, run: Path) -> str:
     """Return a message on the change of a path."""
-    kind, before = state if isinstance(state, tuple) else ("", None)
-    if state is None:
+    if kind == _ABSENT:
         return f"{_shown(path, run)} is there now"
     if kind == _IMPORT and (ending := ending_added(path, str(before))) is not None:
         return f"{_shown(f'{path}{ending}', run)} is there now"
@@ -273,10 +275,9 @@ def _shown(path: str, run: Path) -> str:
     return f"{named[len(RUN) + 1 :]} in the run folder" if named.startswith(RUN) else from_here(path)
 
 
-def _is_so(path: str, state: object, memory: DigestCache) -> bool:
-    if state is None:
+def _is_so(path: str, kind: str, value: object, memory: DigestCache) -> bool:
+    if kind == _ABSENT:
         return not os.path.exists(path)  # noqa: PTH110 - as it was written
-    kind, value = state if isinstance(state, tuple) else ("content", state)
     try:
         if kind == _BYTECODE and value == OF_SOURCE:
             return memory.is_compiled_from_source(path)
@@ -295,7 +296,7 @@ def _state_now(path: str, kind: str, memory: DigestCache) -> object:
     if by_path is not None:
         return by_path(path)
     status = os.stat(path)  # noqa: PTH116 - as it was written
-    if kind == "content":
+    if kind == _CONTENT:
         return memory.digest(path, status)
     if kind == "look":
         return status.st_mtime_ns, status.st_mode

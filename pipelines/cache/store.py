@@ -1,6 +1,8 @@
 """The cache on disk: one folder an entry, written completely or not at all, the oldest removed to make room.
 
 <cache>/<digest of the request>/<when>-<random>.<bytes>/entry.json and the files that the job made
+
+The first line of an entry is the digest of the second, which is checked before that is parsed.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any
 
 from paritygate.files import (
     MARKER,
+    digest_of_bytes,
     digest_of_file,
-    digest_of_json,
+    parse_json,
     read_json,
     write_bytes_atomically,
     write_json_atomically,
@@ -33,8 +36,7 @@ from paritygate.pipelines.process.child_result import NOT_OURS
 _ENTRY = "entry.json"
 # The complete request, which is read where the entry is not.
 _ASKED = "asked.json"
-_SCHEMA = 5
-_DIGEST = "digest"
+_SCHEMA = 6
 # For one request, as of a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
@@ -119,8 +121,8 @@ class Store:
                 "not_run_here": entry.not_run_here,
             }
             # Python writes many times faster without indentation, and the lists of files are long.
-            text = json.dumps({**data, _DIGEST: _digest_of(data)}, ensure_ascii=False, allow_nan=False)
-            write_bytes_atomically(staged / _ENTRY, text.encode())
+            text = json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+            write_bytes_atomically(staged / _ENTRY, b"%s\n%s" % (digest_of_bytes(text).encode(), text))
             if asked is not None:
                 request_data = {"job": entry.job, "made_in": entry.made_in, "asked": dict(asked)}
                 write_json_atomically(staged / _ASKED, request_data)
@@ -191,10 +193,10 @@ def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
 
 
 def _read(folder: Path) -> Entry:
-    data = read_json(folder / _ENTRY)
-    digest = data.pop(_DIGEST)
-    if data["schema"] != _SCHEMA or digest != digest_of_json(data):
-        msg = "another version wrote the entry, or the entry changed"
+    digest, _, text = (folder / _ENTRY).read_bytes().partition(b"\n")
+    data = parse_json(text) if digest == digest_of_bytes(text).encode() else {}
+    if data["schema"] != _SCHEMA:
+        msg = "another version wrote the entry"
         raise ValueError(msg)
     if data["key"] != folder.parent.name:
         msg = "the entry is for other inputs"
@@ -214,11 +216,6 @@ def _read(folder: Path) -> Entry:
         ),
         not_run_here=None if data["not_run_here"] is None else tuple(data["not_run_here"]),
     )
-
-
-def _digest_of(data: Mapping[str, Any]) -> str:
-    # As it will be read: names in JSON are texts.
-    return digest_of_json(json.loads(json.dumps(data)))
 
 
 def _check_name(name: str) -> None:

@@ -52,11 +52,13 @@ class CalibrationRequest:
 class OpenCalibration:
     """The calibration of a converter, and its rows; None where the method needs none.
 
+    `judged` is the number of the other rows, which judge the variant; about so many, where rows are held out.
     `batches` starts the chosen rows again, with what the samples have beside the inputs.
     """
 
     calibration: Calibration
     rows: CalibratedRows | None
+    judged: int = 0
     batches: Callable[[], Iterator[Batch]] = lambda: iter(())
 
 
@@ -82,11 +84,21 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
     unchosen = CalibratedRows(
         inputs=tuple(spec.name for spec in signature.inputs), fill=_fill(request), digests=frozenset()
     )
-    choice = RowChoice(request.rows, besides=(digest for batch in compared() for digest in unchosen.digests_of(batch)))
+    judged = 0
+
+    def digests() -> Iterator[bytes]:
+        nonlocal judged
+        for batch in compared():
+            judged += batch.rows
+            yield from unchosen.digests_of(batch)
+
+    choice = RowChoice(request.rows, besides=digests())
     for batch in read():
         choice.add(unchosen.digests_of(batch))
     rows = replace(unchosen, digests=choice.digests)
     _check_enough(request, choice)
+    if request.source.split:
+        judged = round(choice.rows / request.source.split.share) - len(rows.digests)
     calibration = _calibration(
         request,
         read=lambda: (batch.inputs for batch in _chosen(read(), rows)),
@@ -98,7 +110,7 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
             "dropped_as_compared": choice.dropped,
         },
     )
-    return OpenCalibration(calibration=calibration, rows=rows, batches=lambda: _chosen(read(), rows))
+    return OpenCalibration(calibration=calibration, rows=rows, judged=judged, batches=lambda: _chosen(read(), rows))
 
 
 def _calibration(

@@ -41,6 +41,8 @@ COMMANDS: Mapping[str, str] = {
     "clean": "Remove old runs and the stage cache. Released runs stay.",
     **{command: server.summary for command, server in SERVERS.items()},
     "tune": "Find the fastest settings of a running server within a latency limit.",
+    "load": "Load a running server, and compare every answer with the released file.",
+    "endurance": "Load a running server for a long time: leaks, latency and drift.",
     "capture": "Write live requests and their answers to a file for shadow.",
     "shadow": "Judge the answers that a server gave to real requests.",
     "views": "List the model-server views that follow an alias, or forget one.",
@@ -72,7 +74,7 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
         "report",
     ),
     "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
-    "serving": (*SERVERS, "tune", "capture", "shadow", "views"),
+    "serving": (*SERVERS, "tune", "load", "endurance", "capture", "shadow", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
 }
 

@@ -222,6 +222,18 @@ memory_limit_option = click.option(
     show_default=f"{MEMORY_SHARE:.0%} of the memory of the machine or container",
     help=("Stop a job, with its processes, that uses more memory than this, such as 8GB. The other jobs go on."),
 )
+
+
+def limit_options(command: _Command) -> _Command:
+    """Give a command the limits of the child processes that it starts, on time and memory."""
+    return time_limit_option(memory_limit_option(command))
+
+
+def output_options(command: _Command) -> _Command:
+    """Give a command --quiet, --verbose and --json."""
+    return quiet_option(verbose_option(json_option(command)))
+
+
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."
 )
@@ -280,10 +292,7 @@ def two_file_options(command: _Command) -> Callable[..., Any]:
         return command(read=read, **others)
 
     changed: Callable[..., Any] = with_reader
-    reading = (batch_size_option, columns_option, cast_option, pad_option)
-    for option in reversed(
-        (*reading, time_limit_option, memory_limit_option, quiet_option, verbose_option, json_option)
-    ):
+    for option in (output_options, limit_options, pad_option, cast_option, columns_option, batch_size_option):
         changed = option(changed)
     return changed
 
@@ -310,13 +319,13 @@ def rule_options(command: _Command) -> _Command:
 
 
 probes_option = _rule_option(PROBES)
-_ROOT = "paritygate.root"
+_ROOT_KEY = "paritygate.root"
 
 
 def _keep_root(ctx: click.Context, param: click.Parameter, root: Path) -> Path:
     """Keep the folder of runs, for the options that name one."""
     del param
-    ctx.meta[_ROOT] = root
+    ctx.meta[_ROOT_KEY] = root
     return root
 
 
@@ -333,7 +342,7 @@ class _RunPath(click.Path):
 
         if ctx is None or ctx.resilient_parsing:
             return super().convert(value, param, ctx)
-        folder = find_run(str(value), ctx.meta.get(_ROOT, Path("artifacts")))
+        folder = find_run(str(value), ctx.meta.get(_ROOT_KEY, Path("artifacts")))
         if folder != Path(value) and not ctx.params.get("quiet"):
             # Show at once which run it is.
             echo(f"run: {folder}", err=True)

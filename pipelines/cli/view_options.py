@@ -38,6 +38,17 @@ _OPTIONS = (
     json_option,
 )
 
+base_path_option = click.option(
+    "--base-path",
+    metavar="PATH",
+    help="The folder DIR as the server sees it, such as /models in a container; DIR if not given.",
+)
+warm_up_option = click.option(
+    "--samples",
+    metavar="FILE|MODULE:CALLABLE",
+    help="Warm the server up with the first row of these inputs before it reports ready.",
+)
+
 
 def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the arguments and options of all views; `out` is the help of --out, which may be an address."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.models.source import SourceKind
-from paritygate.text import counted
+from paritygate.text import counted, first_line
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
@@ -50,7 +50,7 @@ def first_rows(source: SampleSource) -> FirstRows:
         with closing(cast("Generator[Batch]", open_samples(source)())) as batches:
             batch = next(batches, None)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - the recording says what is wrong with them
-        why = (str(err).strip() or type(err).__name__).splitlines()[0]
+        why = first_line(err)
         return FirstRows(note=f"only generated inputs traced and tried the module: {why}")
     return FirstRows(batch=batch)
 

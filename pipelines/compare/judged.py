@@ -126,6 +126,7 @@ def result_of(  # noqa: PLR0913 - all that a comparison found
             for name in measured.statistics
         },
         decisions=dict(measured.decisions),
+        mismatches=measured.mismatches,
         strata={
             name: {value: stratum_result(measured, expected.profiles) for value, measured in values.items()}
             for name, values in result.strata.items()

@@ -27,12 +27,14 @@ def parse_model(
 ) -> ModelRef:
     """Return the model of a text.
 
-    It is the path of a model, an npz file of outputs or a recording, or `module:callable`, or the address of a model on
-    a server. `rename` maps the model's own names. `endpoint_json` is for servers without a known protocol.
+    It is the path of a model, a folder of weights, an npz file of outputs or a recording, or `module:callable`, or the
+    address of a model on a server. `rename` maps the model's own names. `endpoint_json` is for servers without a known
+    protocol.
 
     Raises:
         InputFileError: The path does not exist or is neither model nor recorded outputs.
-        UsageError: It is the address of no model.
+        UsageError: It is the address of no model, or a folder of weights that needs code or a pickle.
+        MissingBackendError: It is a folder of weights, and transformers is not installed.
     """
     path = folder / text
     names = dict(rename or {})
@@ -49,8 +51,14 @@ def parse_model(
     if is_there(path) and is_recorded_outputs(path):
         return replace(recorded_model(path, name=text), rename=names)
     if path.is_dir() and not (path / "saved_model.pb").exists():
+        if (path / "config.json").is_file():
+            from paritygate.models.hugging_face import class_of_weights
+
+            class_of_weights(path)
+            return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text, rename=names)
         msg = f"{path} is a folder without a model and without recorded outputs"
-        raise InputFileError(msg, hint="give a SavedModel folder, or one that record wrote")
+        hint = "give a SavedModel folder, one that record wrote, or one that save_pretrained wrote"
+        raise InputFileError(msg, hint=hint)
     if path.suffix == ".npz":
         msg = f"recorded outputs {path} do not exist"
         raise InputFileError(msg, hint="give a .npz file with the outputs")

@@ -287,7 +287,8 @@ class ComparisonResult:
 
     `error` is why the comparison failed, and `not_run_here` why this machine cannot run the candidate. `ran_in` is a
     child process or the caller's. `rows` were compared, also before an error. `limit_rule` is the version of the rule
-    for default limits; 1 where it is missing.
+    for default limits; 1 where it is missing. `mismatches` counts rows with a decision, integer or text that differs,
+    each once; of an output with several of them in a row, each.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -307,6 +308,7 @@ class ComparisonResult:
     looser_than_default: list[str] = field(default_factory=list)
     outputs: dict[str, OutputResult] = field(default_factory=dict)
     decisions: dict[str, DecisionStatistics] = field(default_factory=dict)
+    mismatches: int | None = None
     strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
@@ -433,10 +435,10 @@ def code_notes(*sides: SideResult) -> list[str]:
     return [f"loading {side.name} executes code of its author" for side in sides if side.executes_code]
 
 
-def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
+def error_result(error: Exception) -> ErrorResult:
     """Return an error as the report has it."""
     step = {name: str(getattr(error, name, "")) for name in ("hint", "command", "advice")}
-    return ErrorResult(kind=kind or type(error).__name__, message=str(error), **step)
+    return ErrorResult(kind=type(error).__name__, message=str(error), **step)
 
 
 _SHOWN = {"fail", "error", "inconclusive", "warning", "edge"}

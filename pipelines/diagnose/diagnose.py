@@ -17,8 +17,6 @@ from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.tensors.opening import KINDS
 
-# In these the inner tensors of a model can be read.
-_RUNTIMES = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 # More batches make no match clearer.
 _MATCHED_BATCHES = 3
 
@@ -66,11 +64,6 @@ def request_of(
     """
     models = [_model(parse_model(text, samples.folder), kinds) for text in (reference, candidate)]
     return DiagnosisRequest(reference=models[0], candidate=models[1], samples=(samples,))
-
-
-def can_be_diagnosed(model: ModelRef, runtime: str | None) -> bool:
-    """Return whether `diagnose` takes a model that a comparison ran in this runtime."""
-    return model.kind in KINDS and runtime in _RUNTIMES
 
 
 def name_of(model: ModelRef) -> str:

@@ -15,7 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.inspecting.picture_guess import guess_pictures
 from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
-from paritygate.text import closest
+from paritygate.text import closest, first_line
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.label_column import without_label
 from paritygate.validate.samples.pictures import holds_pictures
@@ -289,7 +289,7 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
         except ParitygateError:
             raise
         except Exception as err:  # noqa: BLE001 - a module raises whatever it raises
-            reason = reason or (str(err).strip() or type(err).__name__).splitlines()[0]
+            reason = reason or first_line(err)
         else:
             return columns, ""
     return None, reason

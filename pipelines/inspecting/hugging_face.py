@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from collections.abc import Sequence
@@ -10,20 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import InputFileError, MissingBackendError, UsageError
-from paritygate.files import parse_json
+from paritygate.models.hugging_face import CONFIG, class_of_weights, read_config
 from paritygate.pipelines.inspecting.image_processor import picture_rules_of
-from paritygate.text import a_or_an
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.pictures import PictureRules, holds_pictures
 from paritygate.validate.samples.samples import SampleSource
 from paritygate.validate.samples.table_columns import ColumnKind, columns_of_table
 
-_CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
-_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
+_PROCESSOR = "preprocessor_config.json"
 # Suffixes of files for a model or its tokenizer.
 _SUFFIXES = frozenset({".json", ".model", ".safetensors", ".txt"})
-_LARGEST_CONFIG = 1 << 22
 _PAIRS = (
     *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2")),
     *(("question", "context"), ("query", "passage"), ("text", "text_pair")),
@@ -90,11 +85,6 @@ class WeightsModule:
         return f"{done}{texts}{apart}"
 
 
-def holds_weights(path: Path) -> bool:
-    """Return whether a path is a folder as `save_pretrained` writes it."""
-    return (path / _CONFIG).is_file()
-
-
 def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> WeightsModule:
     """Return the module that loads a folder of weights from beside a spec in `folder`.
 
@@ -106,19 +96,15 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
         InputFileError: The configuration or the samples cannot be read.
         MissingBackendError: The package transformers is not installed.
     """
-    if importlib.util.find_spec("transformers") is None:
-        msg = f"{weights} is a folder of Hugging Face, and the package transformers is not installed"
-        raise MissingBackendError(msg, hint="install it: pip install transformers")
+    kind = class_of_weights(weights, command="convert-and-validate init model:load")
     place = Path(os.path.relpath(weights.resolve(), folder))
     is_below = place.parts[:1] != ("..",)
     # The module is copied with the source, and still finds absolute paths.
     place = place if is_below else weights.resolve()
-    config = _read_config(weights / _CONFIG)
-    kind = _class_of(weights, config)
     columns = _text_columns(samples)
     text = _LOAD.format(path=repr(place.as_posix()), kind=kind)
     if columns:
-        text += _ROWS.format(columns=repr(list(columns)), longest=_longest(config))
+        text += _ROWS.format(columns=repr(list(columns)), longest=_longest(read_config(weights / CONFIG)))
     files = sorted(file.name for file in weights.iterdir() if file.is_file() and file.suffix in _SUFFIXES)
     stem = re.sub(r"\W", "_", weights.resolve().name, flags=re.ASCII)
     return WeightsModule(
@@ -130,57 +116,12 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
     )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    """Return a configuration that `save_pretrained` wrote; raise InputFileError if that fails."""
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(_LARGEST_CONFIG + 1)
-        if len(text) > _LARGEST_CONFIG:
-            msg = f"larger than {_LARGEST_CONFIG} bytes"
-            raise ValueError(msg)  # noqa: TRY301 - it is unreadable like the others
-        config = parse_json(text)
-    except (OSError, ValueError, RecursionError) as err:
-        msg = f"{path} cannot be read: {err}"
-        raise InputFileError(msg, hint="save the model again with save_pretrained") from err
-    if not isinstance(config, dict):
-        msg = f"{path} is no configuration of a model (got {a_or_an(type(config).__name__)}, expected an object)"
-        raise InputFileError(msg, hint="save the model again with save_pretrained")
-    return config
-
-
 def _picture_rules(weights: Path, samples: Path | None) -> PictureRules | None:
     """Return the preparation of pictures, if they are the samples and the weights' folder has it."""
     if samples is None or not samples.is_dir() or (samples / DATASET_FILE).is_file() or not holds_pictures(samples):
         return None
     path = weights / _PROCESSOR
-    return picture_rules_of(weights, _read_config(path)) if path.is_file() else None
-
-
-def _class_of(weights: Path, config: dict[str, Any]) -> str:
-    """Return the class of transformers that loads the folder.
-
-    Raises:
-        UsageError: It needs code of the folder's, or a pickle, or does not name its class.
-    """
-    named = config.get("architectures")
-    kind = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
-    if "auto_map" in config:
-        raise _needs_more(weights, "its config.json names Python code of its author (auto_map)", "AutoModel", code=True)
-    if not _CLASS.fullmatch(kind):
-        raise _needs_more(weights, "its config.json names no class in architectures", "AutoModel")
-    if not any(weights.glob("*.safetensors")):
-        seen = ", ".join(sorted(file.name for file in weights.iterdir() if file.suffix in {".bin", ".pt", ".h5"}))
-        raise _needs_more(weights, f"it has no weights as safetensors (got {seen or 'none'})", kind)
-    return kind
-
-
-def _needs_more(weights: Path, why: str, kind: str, *, code: bool = False) -> UsageError:
-    options = ", trust_remote_code=True" if code else ""
-    line = f"from transformers import {kind}; load = lambda: {kind}.from_pretrained({str(weights)!r}{options})"
-    msg = f"{weights} cannot be loaded directly because {why}"
-    return UsageError(
-        msg, hint=f"if you trust it, write model.py: {line}; then", command="convert-and-validate init model:load"
-    )
+    return picture_rules_of(weights, read_config(path)) if path.is_file() else None
 
 
 def _text_columns(samples: Path | None) -> tuple[str, ...]:

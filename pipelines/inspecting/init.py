@@ -14,9 +14,10 @@ from paritygate.codec import to_data
 from paritygate.errors import BackendError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
+from paritygate.models.hugging_face import holds_weights
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.pipelines.inspecting.draft import draft_of
-from paritygate.pipelines.inspecting.hugging_face import WeightsModule, holds_weights, module_of_weights
+from paritygate.pipelines.inspecting.hugging_face import WeightsModule, module_of_weights
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey

@@ -15,6 +15,7 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import TensorSpec
+from paritygate.text import first_line
 from paritygate.validate.samples.pictures import PictureRules, sizes_of_pictures
 
 if TYPE_CHECKING:
@@ -190,5 +191,5 @@ def _why_not(module: Any, rules: PictureRules) -> str | None:  # noqa: ANN401 - 
     except ParitygateError:
         raise
     except Exception as err:  # noqa: BLE001 - a module raises whatever it raises
-        return (str(err).strip() or type(err).__name__).splitlines()[0]
+        return first_line(err)
     return None

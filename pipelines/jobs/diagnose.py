@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
-from paritygate.importing import load_object, missing_module
+from paritygate.importing import is_object_path, load_object, missing_module
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.diagnose.minimal import minimal_pair
@@ -77,7 +77,7 @@ def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[
 
 
 def _stages(model: ModelRef) -> list[Stage] | None:
-    if model.kind is not SourceKind.CALLABLE:
+    if model.kind is not SourceKind.CALLABLE or not is_object_path(model.text):
         return None
     target = load_object(model.text, model.folder)
     if not inspect.isfunction(target):

@@ -71,9 +71,11 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         check_table(samples, () if known_signature is None else known_signature.inputs, signature=known_signature)
         first = first_rows(samples)
     ties: dict[str, str] = args["ties"]
-    if args["spec"] is not None:
+    checked = None
+    if not args["is_fit_known"]:
+        checked = signature or loaded.signature_said()
         with naming_signatures(ref):
-            ties = _check_fit(args, signature or loaded.signature_said(), report)
+            ties = _check_fit(args, checked, report)
         if signature is not None and first.batch is not None and first.batch.rows:
             report("running the source on the first rows", 0, 0)
             check_declared_outputs(loaded, signature, first.batch)
@@ -110,6 +112,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},
         "ties": ties,
+        "checked": None if checked is None else to_data(checked),
     }
 
 
@@ -130,17 +133,12 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
     """Check that the source has the outputs in the spec and accepts all samples, and return ties of symbolic dims."""
     # A conversion of an artifact needs no spec, whose import takes half a second.
     from paritygate.pipelines.spec.checks import check_output_uses
-    from paritygate.pipelines.spec.output_limits import AskedLimit, check_output_limits
     from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 
-    written = args["spec"]
-    resolved = ResolvedSpec(
-        spec=Spec.model_validate(written["spec"]), folder=Path(written["folder"]), origin=args["origin"]
-    )
+    resolved = ResolvedSpec(spec=Spec.model_validate(args["spec"]), folder=Path(args["place"]), origin=args["origin"])
     check_output_uses(resolved, signature)
     if signature is None:
         return {}
-    check_output_limits(resolved, signature, [AskedLimit(*limit) for limit in args["limits"]])
     takes = _with_dims(signature, args["dims"])
     seen = SizesSeen(takes)
     rows = 0

@@ -28,6 +28,7 @@ from paritygate.pipelines.packing.read import FILE_MODE, extract, read_manifest
 from paritygate.pipelines.packing.unpacked import keep_pack
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, UNPACKED, RunFolder, check_schema_of_run, open_run
+from paritygate.roots import is_address
 
 _FOLDER_MODE = 0o755
 _LISTED = 5
@@ -51,8 +52,9 @@ class UnpackResult:
     @property
     def foreign_repository(self) -> Path | None:
         """The repository of releases if the spec names a place relative to itself; else None."""
-        to = Path(self.run.resolved.spec.promote.to)
-        return None if to.parts[:1] == DEFAULT_ROOT.parts else self.run.resolved.folder / to
+        text = self.run.resolved.spec.promote.to
+        is_ours = is_address(text) or Path(text).parts[:1] == DEFAULT_ROOT.parts
+        return None if is_ours else self.run.resolved.folder / text
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON data."""

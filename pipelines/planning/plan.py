@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from paritygate.files import make_marked_folder, temporary_folder
 from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import Cache, CacheRequest, cache_below
 from paritygate.pipelines.cache.store import Entry
-from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
+from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.run.benchmark import take_over_benchmark
 from paritygate.pipelines.run.comparisons import has_emulated_row
 from paritygate.pipelines.run.record import GRAPH_VARIANT, record_stage
@@ -81,19 +80,11 @@ class _PlanningCache(Cache):
 
     planned: list[PlannedJob] = field(default_factory=list)
 
-    def run_job(
-        self,
-        job: ChildJob,
-        progress: Progress = lambda *_: None,
-        *,
-        makes: Sequence[Path] = (),
-        is_kept: Callable[[Any], bool] = lambda _: True,
-        answers: ModelAnswers | None = None,
-    ) -> Any:  # noqa: ANN401 - the job's JSON
+    def run_job(self, job: ChildJob, progress: Progress = lambda *_: None, **how: Any) -> Any:  # noqa: ANN401 - as `Cache`
         """Return a cached result, with the job's files in place; raise _NotDoneError if there is none."""
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
-        result = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)
+        result = Cache.run_job(self, job, progress, **how)
         taken = self.done[-1]
         self.planned.append(
             PlannedJob(job=taken.job, would_be=TAKEN_OVER, taken_from=taken.taken_from, made_at=taken.made_at)

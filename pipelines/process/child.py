@@ -180,16 +180,8 @@ class DoJob(Protocol):
         """
 
 
-def do_job(
-    job: ChildJob,
-    progress: Progress,
-    *,
-    makes: Sequence[Path] = (),
-    is_kept: Callable[[Any], bool] = lambda _: True,
-    answers: ModelAnswers | None = None,
-) -> Any:  # noqa: ANN401 - the job's JSON
+def do_job(job: ChildJob, progress: Progress, **_: object) -> Any:  # noqa: ANN401 - the job's JSON
     """Do a job in a child process, without any cache; raises as `run_child`."""
-    del makes, is_kept, answers
     return run_child(job, progress)
 
 

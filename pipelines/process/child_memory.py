@@ -24,6 +24,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _CGROUP_LIMITS = {"memory": ("memory", "memory.limit_in_bytes"), "": ("", "memory.max")}
 _KIB = 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 # A look reads the state of every process of the machine. It must cost little, also next to a benchmark.
 _LOOK_EVERY_S = 0.25
 _RAREST_LOOK_S = 1.0
@@ -39,6 +40,7 @@ class Member:
 
     session: int  # the process id of its leader
     resident: int  # bytes, with shared ones
+    cpu_s: float = 0.0  # of all processors since its start
 
 
 @contextlib.contextmanager
@@ -110,7 +112,11 @@ def family_of(leader: int) -> Mapping[int, Member]:
         pid = int(name)
         # Before the last bracket is the program's name, which may have any characters: see proc_pid_stat(5).
         fields = text.rpartition(b")")[2].split()
-        members[pid] = Member(session=int(fields[3]), resident=int(fields[21]) * _PAGE_BYTES)
+        members[pid] = Member(
+            session=int(fields[3]),
+            resident=int(fields[21]) * _PAGE_BYTES,
+            cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND,
+        )
         children.setdefault(int(fields[1]), []).append(pid)
     family: dict[int, Member] = {}
     # Children of a process that has ended stay in its session.

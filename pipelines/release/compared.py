@@ -56,6 +56,19 @@ def model_or_release(
         raise InputFileError(str(err), hint=hint) from err
 
 
+def parse_release(text: str) -> tuple[str, str, str | None]:
+    """Return model, alias or version, and variant of `MODEL@ALIAS` or `MODEL@VERSION`, with `/VARIANT` or without.
+
+    Raises:
+        UsageError: It is no such text.
+    """
+    match = _RELEASE.fullmatch(text)
+    if match is None:
+        msg = f"{text!r} names no release (expected MODEL@ALIAS or MODEL@VERSION)"
+        raise UsageError(msg, hint="write for example --against scores@prod")
+    return match["model"], match["which"], match["variant"]
+
+
 def _released(repository: Root, model: str, which: str, variant: str | None) -> ModelRef:
     from paritygate.artifact import Artifact
     from paritygate.pipelines.release.repository.inspect import check_release, show

@@ -1,4 +1,4 @@
-"""Compare two releases: variants, inputs and outputs, tolerances, measured differences, speed and size."""
+"""Compare two releases: variants, inputs and outputs, rules, measured differences, speed and size."""
 
 from __future__ import annotations
 
@@ -16,24 +16,37 @@ from paritygate.text import one_or_many
 
 _FIGURES = ("mismatches", "mismatch_rate_upper_95", "max_abs_diff", "mean_abs_diff")
 _SOURCE = "source"
+# Keys of a spec that are no rules of the comparison. Limits of each variant have rows of their own.
+_NO_RULES = frozenset({
+    "benchmark", "calibration", "model", "onnxruntime", "opset", "promote", "reason", "report", "samples", "serve",
+    "targets", "tensorrt", "tensorrt_rtx", "tolerance",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffSide:
-    """Name one of the two releases."""
+    """Name one of the two releases, and who released it.
+
+    `asked_less` has what its rules ask less of a variant than those of an earlier run, and `reason` why.
+    """
 
     model: str
     version: int
     aliases: tuple[str, ...]
     variants: tuple[str, ...]
+    who: str
+    created: str
+    reason: str | None
+    asked_less: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffRow:
     """Hold one fact of a variant in both releases; None where a release lacks it.
 
-    `figure` is `variant`, `digest`, `tolerance`, `size_bytes`, `latency_p50_ms`, or a measured difference. `about` is
-    the output, the limit, or the batch size and concurrency.
+    `figure` is `variant`, `digest`, `tolerance`, `rule`, `size_bytes`, `latency_p50_ms`, or a measured difference.
+    `about` is the output, the limit, the rule's place in the spec, or the batch size and concurrency. A rule is of all
+    variants, so its `variant` is empty.
     """
 
     variant: str
@@ -69,15 +82,25 @@ def diff_releases(was: ReleaseDetails, now: ReleaseDetails) -> ReleaseDiff:
         was=_side(was),
         now=_side(now),
         signature=signature,
-        rows=(*_variants(was, now), *_tolerances(was, now), *_numbers(was, now), *speed),
+        rows=(*_variants(was, now), *_rules(was, now), *_tolerances(was, now), *_numbers(was, now), *speed),
         not_compared=(*not_compared, *skipped),
         exit_code=int(ExitCode.PARITY_FAILED if signature else ExitCode.PASS),
     )
 
 
 def _side(details: ReleaseDetails) -> DiffSide:
+    provenance = details.manifest.get("provenance") or {}
     return DiffSide(
-        model=details.model, version=details.version, aliases=details.aliases, variants=tuple(_entries(details))
+        model=details.model,
+        version=details.version,
+        aliases=details.aliases,
+        variants=tuple(_entries(details)),
+        who=details.record.who,
+        created=details.record.time,
+        reason=(provenance.get("spec") or {}).get("reason"),
+        asked_less=tuple(
+            f"{item['variant']}: {less}" for item in provenance.get("asked_less") or () for less in item["asked_less"]
+        ),
     )
 
 
@@ -98,6 +121,26 @@ def _variants(was: ReleaseDetails, now: ReleaseDetails) -> Iterator[DiffRow]:
         for figure in ("digest", "size_bytes"):
             before, after = (None if side is None else side[figure] for side in sides)
             yield _row(name, figure, "", (before, after))
+
+
+def _rules(was: ReleaseDetails, now: ReleaseDetails) -> Iterator[DiffRow]:
+    """Yield the declared rules of both specs, by their place there; none if a release does not hold its spec."""
+    specs = [(details.manifest.get("provenance") or {}).get("spec") or {} for details in (was, now)]
+    if not all(specs):
+        return
+    before, after = (dict(_declared(spec)) for spec in specs)
+    for name in dict.fromkeys((*before, *after)):
+        yield _row("", "rule", name, (before.get(name), after.get(name)))
+
+
+def _declared(spec: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in spec.items():
+        if not place and key in _NO_RULES:
+            continue
+        if isinstance(value, Mapping):
+            yield from _declared(value, f"{place}{key}.")
+        elif value is not None:
+            yield f"{place}{key}", value
 
 
 def _tolerances(was: ReleaseDetails, now: ReleaseDetails) -> Iterator[DiffRow]:

@@ -13,11 +13,13 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.errors import NotAvailableError, UnrepairedError, UsageError
 from paritygate.files import MARKER, temporary_folder
 from paritygate.models.digest import files_of_model
+from paritygate.models.onnx.file import read_onnx
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.calibration.calibration import OpenCalibration
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16, open_int8
 from paritygate.pipelines.repair.mixer import MixedRequest, Mixer
+from paritygate.pipelines.repair.result import named_operators
 from paritygate.pipelines.repair.rows import divided, halves
 from paritygate.precision import Precision
 from paritygate.text import counted
@@ -45,6 +47,7 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     searching, batches = _searching(job, list(opened.batches()))
     with temporary_folder("repair") as place:
         report("opening the switchable model", 0, 0)
+        request = replace(request, judged_rows=opened.judged)
         mixer = Mixer(_open(searching, place), divided(batches), request, place, report)
         mixer.choose()
         conversion = _converted(job, mixer)
@@ -57,10 +60,12 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
     if not repair.is_smaller_or_faster:
         msg = f"unrepaired: with {_kept(repair)} in fp32, the model is neither smaller nor faster than in fp32"
         raise UnrepairedError(msg, hint=_HINT)
+    named = {node.name for node in read_onnx(job.source.path).graph.node}
+    repair = replace(repair, names_in_file=named.issuperset(repair.nodes_to_exclude))
     repair.save(job.folder)
     rows = counted(repair.searched.rows + repair.checked.rows, "row")
     found = f"found in {counted(repair.runs, 'run')} on {rows}, by which it is not judged"
-    note = f"{_kept(repair)} of {repair.switches} kept in fp32, {found}"
+    note = f"{_kept(repair)} of {repair.switches} kept in fp32 ({named_operators(to_data(repair.kept))}), {found}"
     facts = {**conversion.facts, "repair": {**to_data(repair), **repair.for_other_tools}}
     return replace(conversion, notes=(*conversion.notes, note), facts=facts)
 

@@ -12,14 +12,17 @@ from paritygate.models.loading import load_model
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.repair.alike import groupings
 from paritygate.pipelines.repair.cost import Costs
 from paritygate.pipelines.repair.lowering import LoweredModel
 from paritygate.pipelines.repair.result import OVERFLOW, ROUNDING, KeptOperator, Repair, Rows
 from paritygate.pipelines.repair.rows import DividedRows
-from paritygate.pipelines.repair.search import Runs, Trial, search
+from paritygate.pipelines.repair.search import Nodes, Runs, Trial, search
 from paritygate.pipelines.repair.trials import Judge
 from paritygate.pipelines.repair.values import ValueFacts, facts_of_values
+from paritygate.pipelines.spec.targets import DEFAULT_MAX_RUNS
 from paritygate.precision import Precision
+from paritygate.text import counted
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.opening import open_model
@@ -27,8 +30,8 @@ from paritygate.validate.runners.runner import Runner
 
 # The share of the tolerance to stay within, because other rows differ more than those that were searched by.
 AIM = 0.9
-# A set that fails on other rows grows by this share of all nodes.
-_GROWTH = 0.05
+# A set that fails on other rows grows by one node for so many, at first.
+_GROWTH = 8
 _SHARE_IN_RESERVE = 0.15
 _HEAVY = 0.01
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
@@ -36,11 +39,12 @@ _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedRequest:
-    """The precision of the other operators, the runs of the search, and the rules of the gate."""
+    """The precision of the other operators, the runs of the search, and the gate: its rules and number of rows."""
 
     lower: Precision
     max_runs: int
     rules: GateRules
+    judged_rows: int = 0
 
 
 class Mixer:
@@ -60,7 +64,9 @@ class Mixer:
         self._request = request
         self._report = report
         model = lowered.model
-        self._judge = Judge(model.keeping(model.switches), rows.batches, request.rules, folder)
+        self._judge = Judge(
+            model.keeping(model.switches), rows.batches, request.rules, folder, rows=request.judged_rows
+        )
         self._values = facts_of_values(lowered.graph, [batch.inputs for batch in rows.batches])
         # Dropping nodes would use every run, and some are needed to check and grow the set.
         reserve = max(1, int(request.max_runs * _SHARE_IN_RESERVE))
@@ -68,6 +74,7 @@ class Mixer:
         # Of the FP32 model.
         self._runs.used = 1
         self._waiting: list[str] = []
+        self._step = 0
         self.kept: frozenset[str] = frozenset()
 
     def _runner(self, kept: Collection[str]) -> Runner:
@@ -84,25 +91,33 @@ class Mixer:
             UnrepairedError: None were found in the runs that are allowed.
         """
         overflowing = [name for name in self._lowered.model.switches if self._overflows(name)]
-        choice = search(self._lowered.model.switches, overflowing, self._runs, self._heavy())
-        self._runs.reserve = 0
+        nodes = Nodes(
+            names=self._lowered.model.switches,
+            overflowing=overflowing,
+            heavy=self._heavy(),
+            groupings=groupings(self._lowered.graph),
+        )
+        choice = search(nodes, self._runs)
+        is_spent, self._runs.reserve = self._runs.left <= 0, 0
         if not choice.is_within:
-            msg = f"in {self._runs.used} runs, no operators to keep in fp32 were found"
-            raise self._unrepaired(msg)
+            msg = f"in {counted(self._runs.used, 'run')}, no operators to keep in fp32 were found"
+            raise self._unrepaired(msg, is_spent=is_spent)
         self.kept, self._waiting = choice.kept, list(choice.ranking)
         while not self._tried(self._runner(self.kept)).is_within(AIM):
             self.grow()
 
     def grow(self) -> None:
-        """Keep some more nodes.
+        """Keep some more nodes, twice as many as the last time.
 
         Raises:
             UnrepairedError: Too few nodes or runs are left.
         """
-        step = max(1, int(len(self._lowered.model.switches) * _GROWTH))
-        if len(self._waiting) <= step or self._runs.left <= 0:
+        self._step = 2 * self._step or max(1, len(self.kept) // _GROWTH)
+        # FP32 everywhere is no repair.
+        step = min(self._step, len(self._waiting) - 1)
+        if step <= 0 or self._runs.left <= 0:
             msg = "operators kept in fp32 suffice on the rows searched, and not on others"
-            raise self._unrepaired(msg)
+            raise self._unrepaired(msg, is_spent=self._runs.left <= 0)
         self.kept |= frozenset(self._waiting[:step])
         del self._waiting[:step]
 
@@ -117,9 +132,11 @@ class Mixer:
         self._runs.used += 1
         return self._judge.trial(runner)
 
-    def _unrepaired(self, why: str) -> UnrepairedError:
-        msg = f"unrepaired: {why} (limits: {AIM:.0%} of the tolerance; --max-runs {self._runs.most})"
-        return UnrepairedError(msg, hint=_HINT)
+    def _unrepaired(self, why: str, *, is_spent: bool) -> UnrepairedError:
+        most = self._runs.most
+        msg = f"unrepaired: {why} (limits: {AIM:.0%} of the tolerance; --max-runs {most})"
+        more = f"allow more runs, such as {max(DEFAULT_MAX_RUNS, 2 * most)}: --max-runs, or max_runs of the target"
+        return UnrepairedError(msg, hint=more if is_spent else _HINT)
 
     def _overflows(self, node: str) -> bool:
         limit = self._lowered.largest
@@ -188,7 +205,7 @@ class Mixer:
         return Rows(
             rows=len(digests),
             digest=f"sha256:{hashlib.sha256(b''.join(digests)).hexdigest()}",
-            tolerance_used=trial.share,
+            tolerance_used=trial.measured,
         )
 
 

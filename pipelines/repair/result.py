@@ -1,16 +1,24 @@
-"""The record of a repair, which is written beside the repaired file."""
+"""The record of a repair, which is written beside the repaired file, and the gate's verdict on that file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from paritygate.codec import to_data
-from paritygate.files import write_json_atomically
+from paritygate.codec import finite_or_none, from_data, to_data
+from paritygate.files import read_json, write_json_atomically
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
+from paritygate.text import one_line
+from paritygate.validate.measure.check import Status, Verdict
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.result import ComparisonResult
 
 REPAIR_FILE = "repair.json"
 OVERFLOW, ROUNDING = "overflow", "rounding"
+REPAIRED, UNREPAIRED = "repaired", "unrepaired"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +32,16 @@ class KeptOperator:
     operator: str
     reason: str
     largest: float
+
+
+# Operators in a sentence; the others are counted.
+_NAMED = 8
+
+
+def named_operators(kept: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first operators of a `Repair` in JSON data, by type and name, and how many others there are."""
+    named = ", ".join(one_line(f"{item['operator']} {item['name']}") for item in kept[:_NAMED])
+    return named + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,8 +60,8 @@ class Repair:
     All other operators of `switches` are in `lower`. `searched` are the rows that the set was chosen by, and `checked`
     others that it was only tried on. Both are left out of the comparison. `runs` counts both. `bytes_moved` is the
     traffic of values and weights between operators as a share of the FP32 model's, Casts included.
-    `multiply_adds_low` is the share of multiply-adds of Conv, Gemm and MatMul in `lower`; None without any. Names of
-    `nodes_to_exclude` and `op_block_list` are those that other tools use.
+    `multiply_adds_low` is the share of multiply-adds of Conv, Gemm and MatMul in `lower`; None without any. Without
+    `names_in_file`, the FP32 file lacks names of kept nodes, so other tools cannot be told them.
     """
 
     lower: str
@@ -58,6 +76,7 @@ class Repair:
     multiply_adds_low: float | None
     file_bytes: int = 0
     fp32_bytes: int = 0
+    names_in_file: bool = True
 
     @property
     def nodes_to_exclude(self) -> list[str]:
@@ -76,8 +95,60 @@ class Repair:
     @property
     def for_other_tools(self) -> dict[str, Sequence[str]]:
         """The kept nodes in the words of other tools."""
+        names = {"nodes_to_exclude": self.nodes_to_exclude, "node_block_list": self.nodes_to_exclude}
         return {
-            "nodes_to_exclude": self.nodes_to_exclude,
-            "node_block_list": self.nodes_to_exclude,
+            **(names if self.names_in_file else {}),
             "op_block_list": sorted({item.operator for item in self.kept}),
         }
+
+
+def repair_of(facts: Mapping[str, Any]) -> Repair:
+    """Return the repair from the facts of a conversion."""
+    return from_data(Repair, {key: facts["repair"][key] for key in Repair.__dataclass_fields__})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """The gate's verdict on a repaired file, on rows that the search did not use."""
+
+    verdict: str
+    rows: int
+    tolerance_used: float | None
+    failed: tuple[str, ...]
+
+
+def held_out_of(result: ComparisonResult) -> HeldOut:
+    """Return what a comparison of the repaired file says."""
+    share = tolerance_used((check.name, check.measured, check.limit) for check in result.checks)
+    failed = dict.fromkeys(check.name for check in result.checks if check.status in {Status.FAIL, Status.ERROR})
+    return HeldOut(verdict=result.verdict, rows=result.rows, tolerance_used=finite_or_none(share), failed=tuple(failed))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepairedVariant:
+    """The outcome of a repair.
+
+    `outcome` is `repaired` if the whole gate passes, and `unrepaired` if not. `held_out` is of the file as it ran,
+    `emulated` of an FP16 file with every value rounded, None for INT8. `target` makes the file a target of a spec; it
+    is empty where there is no spec.
+    """
+
+    variant: str
+    outcome: str
+    file: Path
+    repair: Repair
+    held_out: HeldOut
+    emulated: HeldOut | None
+    target: str = ""
+
+    def save(self) -> None:
+        """Add the verdicts to the `repair.json` beside the file."""
+        place = self.file.parent / REPAIR_FILE
+        verdicts = {"outcome": self.outcome, "held_out": to_data(self.held_out), "emulated": to_data(self.emulated)}
+        write_json_atomically(place, {**read_json(place), "variant": self.variant, **verdicts})
+
+
+def outcome_of(held_out: HeldOut, emulated: HeldOut | None) -> str:
+    """Return `repaired` if each verdict is a pass."""
+    is_repaired = all(item is None or item.verdict == Verdict.PASS for item in (held_out, emulated))
+    return REPAIRED if is_repaired else UNREPAIRED

@@ -3,8 +3,9 @@
 1. All nodes low. If that is within the limits, nothing has to stay.
 2. Nodes that make or read a value beyond the range of the precision stay. If that suffices, those that can go are
    dropped again, because an overflow under a mask is harmless.
-3. Otherwise rounding adds up. One run a node, or a segment of nodes, measures how much it contributes alone. Errors of
-   different nodes are independent, so their squares add, and the loudest ones stay. Then those that can go are dropped.
+3. Otherwise rounding adds up. One run a node, or a group of nodes that do the same, measures how much it uses alone.
+   Errors of different nodes are independent, so their squares add, and the loudest ones stay. Then those that can go
+   are dropped.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # Of the runs that are left, this share measures nodes one by one.
 _SHARE_FOR_NODES = 0.6
+# Overflows that use less of the tolerance alone are no reason to keep the nodes.
+_QUIET = 0.1
+# The share of a choice that is not finite, so that it can be squared.
+_LOUDEST = 1e100
 # Nodes are dropped in parts of this share at first.
 _FIRST_PARTS = 8
 # Up to so many nodes, runs that are left look for a smaller set.
@@ -26,9 +31,13 @@ _Kept = frozenset[str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The outcome of one choice of nodes: the used share of the tolerance, and the names of failed checks."""
+    """The outcome of one choice of nodes, with the names of failed checks.
+
+    `share` of the tolerance is what more rows are likely to use, and `measured` what these rows do.
+    """
 
     share: float
+    measured: float = 0.0
     failed: tuple[str, ...] = ()
 
     def is_within(self, aim: float) -> bool:
@@ -49,6 +58,20 @@ class Choice:
     share: float
     reasons: dict[str, str] = field(default_factory=dict)
     ranking: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nodes:
+    """The names of the nodes that can be low, in the order of the graph.
+
+    `overflowing` are those whose values exceed the range. In a large model, `heavy` ones, which do most of the work,
+    stay low if the others suffice. `groupings` have the group of each node by its name, the finest grouping first.
+    """
+
+    names: Sequence[str]
+    overflowing: Collection[str] = ()
+    heavy: Collection[str] = ()
+    groupings: Sequence[Mapping[str, str]] = ()
 
 
 class BudgetSpentError(Exception):
@@ -91,74 +114,108 @@ class Runs:
         return min(within, key=lambda item: (len(item[0]), item[1].share), default=None)
 
 
-def search(switches: Sequence[str], overflowing: Collection[str], runs: Runs, heavy: Collection[str] = ()) -> Choice:
-    """Return the fewest nodes of `switches`, in the order of the graph, that have to stay in FP32.
-
-    `overflowing` are those whose values exceed the range. In a large model, `heavy` ones, which do most of the work,
-    stay low if the others suffice.
-    """
+def search(nodes: Nodes, runs: Runs) -> Choice:
+    """Return the fewest nodes that have to stay in FP32."""
     ranking: dict[str, float] = {}
     with contextlib.suppress(BudgetSpentError):
-        _search(switches, overflowing, runs, ranking, heavy)
+        _search(nodes, runs, ranking)
     best = runs.best()
-    kept, trial = (frozenset(overflowing), Trial(share=math.inf)) if best is None else best
+    kept, trial = (frozenset(nodes.overflowing), Trial(share=math.inf)) if best is None else best
     rest = sorted(
-        (name for name in switches if name not in kept),
-        key=lambda name: (name not in overflowing, -ranking.get(name, 0.0)),
+        (name for name in nodes.names if name not in kept),
+        key=lambda name: -ranking.get(name, math.inf if name in nodes.overflowing else 0.0),
     )
-    reasons = {name: "overflow" if name in overflowing else "rounding" for name in switches if name in kept}
+    reasons = {name: "overflow" if name in nodes.overflowing else "rounding" for name in nodes.names if name in kept}
     return Choice(kept=kept, is_within=best is not None, share=trial.share, reasons=reasons, ranking=tuple(rest))
 
 
-def _search(
-    switches: Sequence[str],
-    overflowing: Collection[str],
-    runs: Runs,
-    ranking: dict[str, float],
-    heavy: Collection[str],
-) -> None:
+def _search(nodes: Nodes, runs: Runs, ranking: dict[str, float]) -> None:
     if runs.is_within(()):
         return
-    beyond = [name for name in switches if name in overflowing]
+    beyond = [name for name in nodes.names if name in nodes.overflowing]
     if beyond and runs.is_within(beyond):
         _drop(beyond, runs)
         return
-    rest = [name for name in switches if name not in overflowing]
-    light = [name for name in rest if name not in heavy]
-    if len(switches) > _FEW_NODES and len(light) < len(rest) and runs.is_within([*beyond, *light]):
+    if beyond and runs.trial(frozenset(nodes.names).difference(beyond)).is_within(_QUIET):
+        # An overflow under a mask is harmless.
+        beyond = []
+    rest = [name for name in nodes.names if name not in beyond]
+    light = [name for name in rest if name not in nodes.heavy]
+    if len(nodes.names) > _FEW_NODES and len(light) < len(rest) and runs.is_within([*beyond, *light]):
         rest = light
-    for part, share in _loudness(rest, switches, runs):
+    for share, part in _loudness(rest, nodes, runs):
         ranking.update(dict.fromkeys(part, share / math.sqrt(len(part))))
     ordered = sorted(rest, key=lambda name: -ranking[name])
     count = _least_prefix(beyond, ordered, ranking, runs)
     kept = _drop([*beyond, *ordered[:count]][::-1], runs)
-    if len(switches) <= _FEW_NODES:
+    if len(nodes.names) <= _FEW_NODES:
         _look_for_fewer(kept, ordered, runs)
 
 
-def _loudness(rest: Sequence[str], switches: Sequence[str], runs: Runs) -> Iterator[tuple[list[str], float]]:
-    """Yield parts of the nodes with the share of the tolerance that each uses if it alone is low."""
-    size = max(1, math.ceil(len(rest) / max(1, int(runs.left * _SHARE_FOR_NODES))))
-    everything = frozenset(switches)
-    for start in range(0, len(rest), size):
-        part = list(rest[start : start + size])
+def _loudness(rest: Sequence[str], nodes: Nodes, runs: Runs) -> list[tuple[float, list[str]]]:
+    """Return parts of the nodes, each with the share of the tolerance that it uses if it alone is low.
+
+    The coarsest groups are measured first. The loudest one is split into finer ones, and at last in the middle, until
+    the runs for it are used.
+    """
+    everything = frozenset(nodes.names)
+
+    def alone(part: Sequence[str]) -> float:
         trial = runs.trial(everything.difference(part))
-        share = trial.share if not trial.failed else max(trial.share, 1.0)
-        yield part, share
+        return min(trial.share if not trial.failed else max(trial.share, 1.0), _LOUDEST)
+
+    left = max(1, int(runs.left * _SHARE_FOR_NODES))
+    first = [[name] for name in rest] if len(rest) <= left else _split(rest, nodes.groupings[-1:])
+    if len(first) > left:
+        size = math.ceil(len(rest) / left)
+        first = [list(rest[start : start + size]) for start in range(0, len(rest), size)]
+    parts = [(alone(part), part) for part in first]
+    left -= len(parts)
+    while left > 0 and (loudest := max((item for item in parts if len(item[1]) > 1), default=None)) is not None:
+        parts.remove(loudest)
+        share, part = loudest
+        *others, largest = sorted(_split(part, nodes.groupings), key=len)
+        shares = [alone(other) for other in others[:left]]
+        others, largest = others[: len(shares)], [*largest, *itertools.chain(*others[len(shares) :])]
+        left -= len(shares)
+        # Squares add, so the last one needs no run.
+        parts += [
+            *zip(shares, others, strict=True),
+            (math.sqrt(max(0.0, share**2 - sum(a**2 for a in shares))), largest),
+        ]
+    return parts
+
+
+def _split(part: Sequence[str], groupings: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    """Return the groups of the coarsest grouping that tells some nodes apart, else the first and the second half."""
+    for grouping in reversed(groupings):
+        groups: dict[str, list[str]] = {}
+        for name in part:
+            groups.setdefault(grouping.get(name, ""), []).append(name)
+        if len(groups) > 1:
+            return list(groups.values())
+    half = len(part) // 2
+    return [list(part[:half]), list(part[half:])]
 
 
 def _least_prefix(beyond: Sequence[str], ordered: Sequence[str], ranking: dict[str, float], runs: Runs) -> int:
     """Return how many nodes of the ranking must stay, at least about."""
-    squares = [min(ranking[name], 1e100) ** 2 for name in ordered]
+    squares = [ranking[name] ** 2 for name in ordered]
     tails = [math.sqrt(sum(squares[count:])) for count in range(len(ordered) + 1)]
-    failing, passing = 0, len(ordered)
-    guess = next(count for count, tail in enumerate(tails) if tail <= runs.aim)
+    failing, passing, factor, step = 0, len(ordered), 1.0, 1
     while passing - failing > 1:
-        count = guess if failing < guess < passing else (failing + passing) // 2
-        if runs.is_within([*beyond, *ordered[:count]]):
-            passing, guess = count, count - max(1, (count - failing) // 4)
+        guess = next(count for count, tail in enumerate(tails) if tail * factor <= runs.aim)
+        if guess >= passing < len(ordered):
+            break
+        count = min(max(guess, failing + step), passing - 1)
+        trial = runs.trial([*beyond, *ordered[:count]])
+        if trial.is_within(runs.aim):
+            passing, step = count, 1
         else:
-            failing, guess = count, count + max(1, (passing - count) // 4)
+            failing, step = count, step * 2
+        if 0 < trial.share < _LOUDEST and tails[count]:
+            # The next guess is by the sum that was measured, which correlated errors change.
+            factor = trial.share / tails[count]
     return passing
 
 

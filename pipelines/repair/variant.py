@@ -6,26 +6,21 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from paritygate.artifact import Artifact
-from paritygate.codec import finite_or_none, from_data, to_data
 from paritygate.errors import InputFileError, UnrepairedError, UsageError
 from paritygate.files import (
     check_marked_folder,
     make_marked_folder,
-    read_json,
     remove_marked_folder,
     storage_errors,
-    write_json_atomically,
 )
-from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.choice.tolerance_used import tolerance_used
+from paritygate.formats import ENGINE_FORMATS, why_no_bf16
 from paritygate.pipelines.compare.job import compare
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.repair.result import REPAIR_FILE, Repair
+from paritygate.pipelines.repair.result import HeldOut, RepairedVariant, held_out_of, outcome_of, repair_of
 from paritygate.pipelines.run.comparisons import RunComparison, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.diagnosis import FP32_EXPORT
 from paritygate.pipelines.run.evidence import EvidenceEntry
@@ -34,40 +29,13 @@ from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.targets import MIXED, MixedTarget
 from paritygate.precision import Precision, Variant
-from paritygate.validate.measure.check import Status, Verdict
+from paritygate.text import hint_of_meant
+from paritygate.validate.measure.check import Verdict
 from paritygate.validate.reference.recording import Recording
 
-REPAIRED, UNREPAIRED = "repaired", "unrepaired"
 FOLDER = "repaired"
 _LOWER: Mapping[Precision, Literal["fp16", "int8"]] = {Precision.FP16: "fp16", Precision.INT8: "int8"}
 _ONNX, _CPU = "onnx", "cpu"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOut:
-    """The gate's verdict on a repaired file, on rows that the search did not use."""
-
-    verdict: str
-    rows: int
-    tolerance_used: float | None
-    failed: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepairedVariant:
-    """The outcome of a repair.
-
-    `outcome` is `repaired` if the whole gate passes, and `unrepaired` if not. `held_out` is of the file as it ran,
-    `emulated` of an FP16 file with every value rounded, None for INT8. `target` makes the file a target of a spec.
-    """
-
-    variant: str
-    outcome: str
-    file: Path
-    repair: Repair
-    held_out: HeldOut
-    emulated: HeldOut | None
-    target: str
 
 
 def repair_variant(
@@ -76,15 +44,15 @@ def repair_variant(
     """Repair a variant that failed, in a folder below the run folder, with `repair.json` beside the file.
 
     Raises:
-        UsageError: The variant did not fail, or the run has a mixed variant of its own.
+        UsageError: The variant did not fail or is of a precision that is not repaired, or the run has a mixed variant
+            of its own.
         InputFileError: The run has no such variant, or no evidence.
         StorageError: The folder for the result holds files that are not ours, or cannot be written.
-        UnrepairedError: It fails in FP32 too, it is of a precision that is not repaired, or no operators to keep in
-            FP32 suffice.
+        UnrepairedError: It fails in FP32 too, or no operators to keep in FP32 suffice.
         ConversionError: It cannot be converted.
     """
-    variant, entries = Variant.parse(name), _entries(run)
-    _check_failed(run, variant, entries)
+    entries = _entries(run)
+    variant = _failed_variant(run, name, entries)
     place = run.folder / FOLDER / name
     if place.exists():
         check_marked_folder(place)
@@ -111,18 +79,16 @@ def repair_variant(
     finally:
         # The run itself has no such variant.
         remove_marked_folder(made.folder)
-    is_repaired = all(item is None or item.verdict == Verdict.PASS for item in (held_out, emulated))
     repaired = RepairedVariant(
         variant=name,
-        outcome=REPAIRED if is_repaired else UNREPAIRED,
+        outcome=outcome_of(held_out, emulated),
         file=place / made.main,
-        repair=from_data(Repair, {key: made.made_by["facts"]["repair"][key] for key in Repair.__dataclass_fields__}),
+        repair=repair_of(made.made_by["facts"]),
         held_out=held_out,
         emulated=emulated,
         target=f"{{name: {MIXED}, lower: {lower}}}",
     )
-    record = {"outcome": repaired.outcome, "held_out": to_data(held_out), "emulated": to_data(emulated)}
-    write_json_atomically(place / REPAIR_FILE, {**read_json(place / REPAIR_FILE), "variant": name, **record})
+    repaired.save()
     return repaired
 
 
@@ -138,20 +104,28 @@ def _entries(run: RunFolder) -> dict[str, list[EvidenceEntry]]:
     return entries
 
 
-def _check_failed(run: RunFolder, variant: Variant, entries: Mapping[str, list[EvidenceEntry]]) -> None:
-    name = str(variant)
+def _failed_variant(run: RunFolder, name: str, entries: Mapping[str, list[EvidenceEntry]]) -> Variant:
+    """Return the variant of a name; raise if it cannot be repaired by precision, or does not fail."""
     if name not in entries:
         msg = f"the run has no variant {name!r} (variants: {', '.join(entries)})"
-        raise InputFileError(msg, hint="name one of them with --variant")
+        raise InputFileError(msg, hint=hint_of_meant(name, entries, "name one of them with --variant"))
+    variant = Variant.parse(name)
     if MIXED in entries:
         msg = f"the run has a target {MIXED} of its own, which already is a repair"
         raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
     if variant.precision not in _LOWER or variant.static or variant.format not in {_ONNX, *ENGINE_FORMATS}:
         msg = f"{name} cannot be repaired by precision (expected: fp16 or int8 of {_ONNX} or an engine, dims not fixed)"
-        raise UnrepairedError(msg, hint="find the operator that differs", command=_diagnose(run, name))
+        if variant.precision is Precision.BF16:
+            msg = f"{name} cannot be repaired: {why_no_bf16()}"
+        if variant.format != _ONNX:
+            raise UsageError(msg, hint=f"add {_ONNX}-{variant.precision} to targets, and repair that variant")
+        raise UsageError(msg, hint="find the operator that differs", command=_diagnose(run, name))
     if all(entry.verdict != Verdict.FAIL for entry in entries[name]):
+        failing = [each for each, rows in entries.items() if any(entry.verdict == Verdict.FAIL for entry in rows)]
         msg = f"{name} does not fail (verdict: {entries[name][0].verdict}), so there is nothing to repair"
-        raise UsageError(msg, hint="name a variant that fails with --variant")
+        hint = f"variants that fail: {', '.join(failing)}" if failing else "no variant of this run fails"
+        raise UsageError(msg, hint=hint)
+    return variant
 
 
 def _with_mixed(resolved: ResolvedSpec, name: str, lower: Literal["fp16", "int8"], max_runs: int) -> ResolvedSpec:
@@ -192,12 +166,12 @@ class _Judging:
 
     def held_out(self, artifact: Artifact) -> HeldOut:
         """Return the verdict on the file as it runs on the CPU."""
-        return _held_out(self._result("held-out", comparison_of(self.run, artifact, self.recording, _CPU)))
+        return held_out_of(self._result("held-out", comparison_of(self.run, artifact, self.recording, _CPU)))
 
     def emulated(self, artifact: Artifact) -> HeldOut | None:
         """Return the verdict on the file with every value rounded; None where nothing is to be rounded."""
         comparison = emulated_comparison_of(self.run, artifact, self.recording)
-        return None if comparison is None else _held_out(self._result("emulated", comparison))
+        return None if comparison is None else held_out_of(self._result("emulated", comparison))
 
     def _result(self, what: str, comparison: RunComparison) -> ComparisonResult:
         place = make_marked_folder(self.run.jobs(f"repair-{self.name}-{what}"))
@@ -206,12 +180,6 @@ class _Judging:
             self.progress(f"{what}: {stage}", done, total)
 
         return compare(comparison.job, time_limit_s=self.time_limit_s, folder=place, progress=report, do=self.run.do)
-
-
-def _held_out(result: ComparisonResult) -> HeldOut:
-    share = tolerance_used((check.name, check.measured, check.limit) for check in result.checks)
-    failed = dict.fromkeys(check.name for check in result.checks if check.status in {Status.FAIL, Status.ERROR})
-    return HeldOut(verdict=result.verdict, rows=result.rows, tolerance_used=finite_or_none(share), failed=tuple(failed))
 
 
 def _diagnose(run: RunFolder, name: str) -> str:

@@ -36,18 +36,11 @@ from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
-from paritygate.pipelines.spec.output_limits import asked_limits, check_output_limits
+from paritygate.pipelines.spec.checks import check_output_uses
+from paritygate.pipelines.spec.output_limits import check_output_limits
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature
-
-# Keys of a spec that name no input or output of the model.
-_NOT_ABOUT_OUTPUTS = frozenset({
-    "benchmark", "calibration", "edge", "min_rows", "onnxruntime", "opset", "probes", "promote", "reason", "repeat",
-    "report", "required", "seed", "targets", "tensorrt", "tensorrt_rtx", "tolerance",
-})  # fmt: skip
-_BOUNDARIES = frozenset({"threshold", "multilabel"})
-_OF_METRIC = ("metric", "output")
 
 
 class VariantMaker:
@@ -164,8 +157,7 @@ class VariantMaker:
                 check_record({"files": digests, "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
             if base is None and not self._is_fit_known:
-                # No child checked the limits of a reused export.
-                check_output_limits(run.resolved, signature)
+                _check_fit(run.resolved, made, signature)
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(str(files), str(final))
@@ -187,11 +179,10 @@ class VariantMaker:
 
     def _job(self, variant: Variant, base: Artifact | None, files: Path) -> ChildJob:
         run = self._run
-        origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
-        written: dict[str, Any] = {}
-        if origin["spec"] is not None:
-            # Limits that change no conversion, but must fit the outputs.
-            written = {"spec": _spec_of_outputs(run.resolved), "limits": asked_limits(run.resolved)}
+        origin = _from_source(run, self._ties) if base is None else _from_base(base)
+        is_fit_known = base is not None or self._is_fit_known
+        # No conversion depends on rules. The child checks them early, and `_check_fit` also those of a reused export.
+        written = {"spec": run.resolved.spec.model_dump(mode="json", by_alias=True), "place": str(run.resolved.folder)}
         return ChildJob(
             name="export",
             args={
@@ -199,6 +190,7 @@ class VariantMaker:
                 "precision": str(variant.precision),
                 "folder": str(files),
                 **origin,
+                "is_fit_known": is_fit_known,
                 "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                 "calibration": _calibration(run, variant),
                 "mixed": _mixed(run, variant),
@@ -208,7 +200,7 @@ class VariantMaker:
             what=f"the conversion of {run.resolved.name} to {variant}",
             time_limit_s=self._time_limit_s,
             crash_error=ConversionError,
-            for_messages={"origin": run.resolved.origin, **written},
+            for_messages={"origin": run.resolved.origin, **({} if is_fit_known else written)},
         )
 
     def _convert(self, job: ChildJob, variant: Variant, files: Path) -> Mapping[str, Any]:
@@ -284,7 +276,14 @@ def _mixed(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
     return {"lower": target.lower, "max_runs": target.max_runs, "rules": to_data(run.resolved.rules(variant))}
 
 
-def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool) -> dict[str, Any]:
+def _check_fit(resolved: ResolvedSpec, made: Mapping[str, Any], signature: Signature) -> None:
+    """Check the spec's rules by the source's signature, as the child did that made the export; raise a `UsageError`."""
+    checked = made["checked"]
+    check_output_uses(resolved, None if checked is None else from_data(Signature, checked))
+    check_output_limits(resolved, signature)
+
+
+def _from_source(run: RunFolder, ties: Mapping[str, str]) -> dict[str, Any]:
     resolved = run.resolved
     return {
         "source": to_data(resolved.source),
@@ -292,33 +291,9 @@ def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool)
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
-        "spec": None if is_fit_known else _without_boundaries(_spec_of_outputs(resolved)),
         "ties": dict(ties),
         "exporter": resolved.spec.model.exporter,
     }
-
-
-def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return the parts of the spec that the conversion checks against the source."""
-    return {
-        "spec": {
-            **resolved.spec.model_dump(mode="json", by_alias=True, exclude=set(_NOT_ABOUT_OUTPUTS)),
-            # The targets do not matter, but a spec must have some.
-            "targets": ["onnx-fp32"],
-        },
-        "folder": str(resolved.folder),
-    }
-
-
-def _without_boundaries(written: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec without thresholds and what a metric may lose, because conversion does not depend on them."""
-    gold = written["spec"]["gold"] or []
-    decisions = {
-        name: {key: value if value is None or key not in _BOUNDARIES else 0.0 for key, value in rule.items()}
-        for name, rule in written["spec"]["decisions"].items()
-    }
-    metrics = [{name: rule[name] for name in _OF_METRIC} for rule in (gold if isinstance(gold, list) else [gold])]
-    return {**written, "spec": {**written["spec"], "decisions": decisions, "gold": metrics}}
 
 
 def _from_base(base: Artifact) -> dict[str, Any]:
@@ -329,7 +304,6 @@ def _from_base(base: Artifact) -> dict[str, Any]:
         "opset": None,
         "files": [],
         "samples": None,
-        "spec": None,
         "ties": {},
         "exporter": None,
     }

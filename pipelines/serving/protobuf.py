@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paritygate.text import first_line
+
 _FIELD = re.compile(r"(?P<name>\w+) (?P<number>\d+) (?:(?P<key>\w+)>)?(?P<type>\w+)(?P<star>\*?)(?: \|(?P<oneof>\w+))?")
 # A mistake in our own table, which the first test finds.
 _BAD_FIELD = "no field of the form NAME NUMBER TYPE"
@@ -111,6 +113,6 @@ def parse_message(text: str, kind: Any) -> Any:  # noqa: ANN401 - a message of p
 
 
 def _in_words(err: Exception) -> str:
-    first = (str(err).strip() or type(err).__name__).splitlines()[0]
+    first = first_line(err)
     # Without the package, which the user did not write.
     return re.sub(r'"\w+(\.\w+)*\.(?=\w+")', '"', first.removeprefix("Failed to parse "))

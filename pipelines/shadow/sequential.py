@@ -8,10 +8,11 @@ Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from paritygate.text import StrEnum
 
 # How often a verdict may be wrong.
 ERROR_RATE = 0.01
@@ -27,15 +28,12 @@ _HIGHEST_TIMES = 20.0
 _HIGHEST_RATE = 0.9
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """The verdict on the traffic so far."""
 
     ROLLBACK = "rollback"  # more answers change than allowed
     PROMOTE = "promote"  # fewer than twice as many change
     HOLD = "hold"  # too little is known
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(kw_only=True, slots=True)

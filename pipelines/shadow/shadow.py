@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pydantic import ValidationError
 
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UsageError, ZeroRowsError
 from paritygate.files import temporary_folder
+from paritygate.pipelines.live.judge import Answered, AnswerJudge, check_judgeable
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.released_rules import rules_of, variant_of
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
 from paritygate.pipelines.run.record import record_artifact
 from paritygate.pipelines.shadow.capture import CapturedFile, Exchange
-from paritygate.pipelines.shadow.judge import Answered, AnswerJudge, check_judgeable
 from paritygate.pipelines.shadow.result import ShadowResult
 from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
-from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.precision import Variant
 from paritygate.roots import Root
-from paritygate.text import meant
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
@@ -66,13 +62,13 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     """
     details = show(request.repository, request.model, request.which)
     check_release(request.repository, details)
-    variant = _variant(details, request.variant)
-    rules = _rules(details, Variant.parse(variant), request.decisions)
+    variant = variant_of(details, request.variant)
+    rules = rules_of(details, Variant.parse(variant), request.decisions)
     if not 0 < request.max_flip_rate < _TOO_HIGH:
         msg = f"--max-flip-rate {request.max_flip_rate:g} is not allowed (allowed: above 0 and below {_TOO_HIGH:g})"
         raise UsageError(msg, hint="write for example --max-flip-rate 0.0005, which is one answer of 2,000")
     artifact = Artifact.read_record(details.local_folder() / variant)
-    check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs})
+    check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs}, "shadow")
     positions = valid_positions(rules.valid_where, [artifact.signature])
     tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
     with temporary_folder("shadow") as folder:
@@ -239,26 +235,3 @@ def _recorded(  # noqa: PLR0913, PLR0917 - what is recorded, where to, and how
         time_limit_s=request.time_limit_s,
         progress=progress,
     )
-
-
-def _variant(details: ReleaseDetails, wanted: str | None) -> str:
-    names = [entry["name"] for entry in details.manifest["variants"]]
-    if wanted is not None and wanted not in names:
-        msg = f"version {details.version} of {details.model!r} has no variant {wanted!r} (released: {', '.join(names)})"
-        raise UsageError(msg, hint=f"name one of these{meant(wanted, names)}")
-    return wanted or str(names[0])
-
-
-def _rules(details: ReleaseDetails, variant: Variant, decisions: Sequence[str]) -> GateRules:
-    """Return the rules that the release was judged by, with other decisions where any are given."""
-    data = (details.manifest.get("provenance") or {}).get("spec")
-    try:
-        rules = (
-            GateRules(tolerance=DEFAULT_TOLERANCES[variant.precision])
-            if data is None
-            else ResolvedSpec(spec=Spec.model_validate(data), folder=Path(), origin="the release").rules(variant)
-        )
-    except (ValidationError, UsageError) as err:
-        msg = f"the rules of {details.model!r} version {details.version} cannot be read by this version"
-        raise UsageError(msg, hint="release the model again with this version, and judge by that release") from err
-    return replace(rules, decisions=tuple(map(parse_decision, decisions))) if decisions else rules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paritygate.errors import UsageError
@@ -17,8 +17,8 @@ _COLUMNS_RANK = 2
 _OF_FLOATS = [rule.key.partition(".")[2] for rule in RULES if rule.kind is Kind.NUMBERS and rule.key]
 
 
-class AskedLimit(NamedTuple):
-    """A limit of one output, or the names of its columns: a tuple, because it goes to a child process."""
+class _AskedLimit(NamedTuple):
+    """A limit of one output, or the names of its columns."""
 
     key: str  # of the spec
     output: str
@@ -26,18 +26,11 @@ class AskedLimit(NamedTuple):
     noun: str = "number"  # `number` or `name`
 
 
-def asked_limits(resolved: ResolvedSpec) -> tuple[AskedLimit, ...]:
-    """Return every limit of one output in the spec, of required variants or not."""
-    return tuple(_asked(resolved))
-
-
-def check_output_limits(
-    resolved: ResolvedSpec, signature: Signature, limits: Iterable[AskedLimit] | None = None
-) -> None:
+def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
     """Check that limits of single outputs are on float outputs that are compared, with a number for each channel.
 
-    An open size follows from the reference's outputs: see `check_limits_of_profiles`. `limits` replaces those of a spec
-    without them. All names of outputs are checked already, except those below `tolerance`.
+    An open size follows from the reference's outputs: see `check_limits_of_profiles`. All names of outputs are checked
+    already, except those below `tolerance`.
 
     Raises:
         UsageError: They do not fit.
@@ -47,30 +40,31 @@ def check_output_limits(
     floats = {spec.name: spec for spec in signature.outputs if is_float_dtype(spec.dtype) and spec.name not in left_out}
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None]
     channels = {name: _channels(spec, resolved.spec.axes.get(name), inputs) for name, spec in floats.items()}
-    _check(resolved, asked_limits(resolved) if limits is None else limits, channels)
+    _check(resolved, channels)
 
 
 def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
     """Check the same by the outputs of the reference, with the same error."""
     floats = {name: profile.channels for name, profile in profiles.items() if profile.is_float}
-    _check(resolved, asked_limits(resolved), floats)
+    _check(resolved, floats)
 
 
-def _asked(resolved: ResolvedSpec) -> Iterator[AskedLimit]:
+def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
+    """Yield every limit of one output in the spec, of required variants or not."""
     for name, columns in resolved.columns.items():
-        yield AskedLimit(f"outputs.{name}.columns", name, len(columns), "name")
+        yield _AskedLimit(f"outputs.{name}.columns", name, len(columns), "name")
     for rule in _OF_FLOATS:
         for name, part in resolved.spec.outputs.items():
             if getattr(part, rule) is not None:
-                yield AskedLimit(f"outputs.{name}.{rule}", name, 1)
+                yield _AskedLimit(f"outputs.{name}.{rule}", name, 1)
     for variant in resolved.variants:
         for output, limits in resolved.rules(variant).tolerance.outputs.items():
             for name, numbers in limits.items():
-                yield AskedLimit(f"tolerance.{variant}.outputs.{output}.{name}", output, len(numbers))
+                yield _AskedLimit(f"tolerance.{variant}.outputs.{output}.{name}", output, len(numbers))
 
 
-def _check(resolved: ResolvedSpec, limits: Iterable[AskedLimit], channels: Mapping[str, int | None]) -> None:
-    for limit in limits:
+def _check(resolved: ResolvedSpec, channels: Mapping[str, int | None]) -> None:
+    for limit in _asked(resolved):
         is_of_names = limit.noun == "name"
         if not is_of_names:
             _check_float(resolved, limit.key, limit.output, channels)
@@ -89,7 +83,7 @@ def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collecti
         raise UsageError(msg, hint=f"name one of these{meant(output, floats)}")
 
 
-def _check_count(resolved: ResolvedSpec, limit: AskedLimit, channels: int | None) -> None:
+def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: int | None) -> None:
     if channels is not None and limit.size != channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
         msg = f"spec {resolved.origin}: {has}, and the output {counted(channels, 'channel')}"

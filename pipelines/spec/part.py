@@ -8,4 +8,5 @@ from pydantic import BaseModel, ConfigDict
 class SpecPart(BaseModel):
     """A mapping in which unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The schema of a spec is made at its first use, with those of its parts, and not of each part as well.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 
 from paritygate.convert.checked import FIXERS
 from paritygate.errors import UsageError
+from paritygate.formats import why_no_bf16
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.precision import Variant
 from paritygate.signature import Signature
@@ -48,6 +49,14 @@ class MixedTarget(BaseModel):
     max_runs: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=DEFAULT_MAX_RUNS, description="How often the search may run the rows that it measures on."
     )
+
+    @field_validator("lower", mode="before")
+    @classmethod
+    def _runs_here(cls, value: object) -> object:
+        if value == "bf16":
+            msg = f"{why_no_bf16()} (allowed: fp16, int8)"
+            raise ValueError(msg)
+        return value
 
     @field_validator("name")
     @classmethod

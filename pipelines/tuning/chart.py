@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from paritygate.pipelines.live.latency_axis import disc, latency_ticks, route
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, WIDTH, Frame, Label, Path, Plot, line, nice_steps
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.tuning.request import TuneResult
@@ -13,8 +14,6 @@ from paritygate.pipelines.tuning.search import Point
 
 _HEIGHT, _TICKS = 230.0, 6
 _RADIUS, _BEST_RADIUS = 2.6, 5.5
-# Ticks of a logarithmic axis.
-_STEPS = (1, 2, 5)
 _STYLE = """
 svg { background: #fff; }
 path { fill: none; stroke: #667; stroke-width: 1; }
@@ -43,7 +42,7 @@ def chart_of(result: TuneResult) -> Plot | None:
     x_marks, x_labels = frame.x_ticks(
         [(step, number(step)) for step in nice_steps(0.0, frame.x_high, _TICKS)], "rows a second"
     )
-    y_marks, y_labels = frame.y_ticks([(math.log10(value), number(value)) for value in _ticks(low, high)])
+    y_marks, y_labels = latency_ticks(frame)
     limit = frame.y(math.log10(result.limit_ms))
     words = f"limit {number(result.limit_ms)} ms"
     best, opened = result.best, result.open
@@ -71,11 +70,6 @@ def chart_of(result: TuneResult) -> Plot | None:
     )
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(low), math.ceil(high) + 1)
-    return [step * 10.0**decade for decade in decades for step in _STEPS if low <= math.log10(step) + decade <= high]
-
-
 def _lines(frame: Frame, points: Sequence[Point], best: Point | None) -> list[Path]:
     """Return a line and dots for each settings, those of the best above all others."""
     paths: list[tuple[bool, Path]] = []
@@ -86,11 +80,10 @@ def _lines(frame: Frame, points: Sequence[Point], best: Point | None) -> list[Pa
         # Repeated measurements are dots beside the line.
         first = {point.callers: _place(frame, point) for point in reversed(own)}
         ends = [first[callers] for callers in sorted(first)]
-        route = "".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(ends))
         radius = _RADIUS * (1.4 if is_best else 1.0)
-        dots = "".join(_disc(x, y, radius) for x, y in places)
+        dots = "".join(disc(x, y, radius) for x, y in places)
         words = f"{settings}: " + ", ".join(_in_words(point) for point in own)
-        paths.append((is_best, Path(d=route, kind="best" if is_best else "other")))
+        paths.append((is_best, Path(d=route(ends), kind="best" if is_best else "other")))
         paths.append((is_best, Path(d=dots, kind="best-dot" if is_best else "dot", words=words)))
     return [path for is_best, path in sorted(paths, key=lambda pair: pair[0]) if path.d]
 
@@ -99,14 +92,9 @@ def _place(frame: Frame, point: Point) -> tuple[float, float]:
     return frame.x(point.rows_per_s), frame.y(math.log10(point.limit_ms or 1.0))
 
 
-def _disc(x: float, y: float, radius: float) -> str:
-    half = f"a{radius:g} {radius:g} 0 1 0 "
-    return f"M{x - radius:.1f} {y:.1f}{half}{2 * radius:g} 0{half}-{2 * radius:g} 0z"
-
-
 def _ring(frame: Frame, point: Point) -> Path:
     x, y = _place(frame, point)
-    return Path(d=_disc(x, y, _BEST_RADIUS), kind="open", words=f"open loop: {_in_words(point)}")
+    return Path(d=disc(x, y, _BEST_RADIUS), kind="open", words=f"open loop: {_in_words(point)}")
 
 
 def _label(frame: Frame, point: Point, text: str) -> Label:

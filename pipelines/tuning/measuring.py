@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from paritygate.pipelines.serving.triton.settings import Settings
-from paritygate.pipelines.tuning.answers import Questions
-from paritygate.pipelines.tuning.load import (
+from paritygate.pipelines.live.checking import AnswerCheck
+from paritygate.pipelines.live.loops import (
     Arrivals,
     Window,
     arrival_times,
@@ -16,6 +15,8 @@ from paritygate.pipelines.tuning.load import (
     open_loop,
     percentile_of,
 )
+from paritygate.pipelines.live.questions import Questions
+from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.search import Point
 from paritygate.pipelines.tuning.server_counts import ServerCounts
 from paritygate.pipelines.tuning.server_metrics import MachineUse
@@ -28,8 +29,6 @@ _WARM_UP_S = 0.3
 _FIRST_LOOK = 32
 # An open loop ends when it is so many limits, and at least so many seconds, behind.
 _BEHIND, _BEHIND_S = 20, 2.0
-# The most bytes of unchecked answers, and the most answers known to be correct.
-_MOST_HELD, _MOST_KNOWN = 256 * 1024 * 1024, 2048
 
 
 class WrongAnswer(Exception):  # noqa: N818 - a result, and no error
@@ -68,9 +67,12 @@ class Meter:
     answers: int = 0  # checked ones
     measurements: int = 0  # without warm-ups
     _next: int = 0
-    _held: int = 0
     _now: Settings | None = None
-    _right: set[tuple[int, Answer]] = field(default_factory=set)
+    _check: AnswerCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without an answer."""
+        self._check = AnswerCheck(self.server, self.questions)
 
     def look(self, settings: Settings) -> None:
         """Send some requests once, one after the other, before any load; raise WrongAnswer for a wrong output."""
@@ -117,8 +119,7 @@ class Meter:
         expected = self.questions.expected[which]
         with reference_answered({name: array.nbytes for name, array in expected.items()}, self.outputs):
             answer = self.server.send(self.asked[which])
-        self._held += len(answer.content)
-        if self._held <= _MOST_HELD:
+        if not self._check.must_check_now(len(answer.content)):
             return which, answer
         # From here on each answer is checked at once, which takes time, because memory must not grow.
         wrong = self._wrong_in((which, answer))
@@ -129,7 +130,7 @@ class Meter:
         """Check the answers after the measurement."""
         self._next += window.answered
         self.answers += window.answered
-        self._held = 0
+        self._check.begin()
         self._raise([(self._wrong_in(numbered), times) for numbered, times in window.answers.items()])
 
     def _raise(self, found: Sequence[tuple[str, int]]) -> None:
@@ -140,14 +141,10 @@ class Meter:
 
     def _wrong_in(self, found: tuple[int, Answer | None]) -> str:
         which, answer = found
-        if answer is None or (which, answer) in self._right:
+        if answer is None:
             return ""
-        wrong = self.questions.wrong_in(which, self.server.read(answer))
-        if not wrong:
-            if len(self._right) >= _MOST_KNOWN:
-                self._right.clear()
-            self._right.add((which, answer))
-        return wrong
+        difference = self._check.difference(which, answer)
+        return "" if difference.is_right else f"{self.questions.rows[which]}: {difference}"
 
     def _point(
         self,

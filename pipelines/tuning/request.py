@@ -9,8 +9,8 @@ from typing import Any
 
 from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
+from paritygate.pipelines.live.loops import Arrivals
 from paritygate.pipelines.serving.triton.settings import Settings
-from paritygate.pipelines.tuning.load import Arrivals
 from paritygate.pipelines.tuning.search import Point
 from paritygate.roots import Root
 from paritygate.signature import Signature

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.endpoint import Endpoint, Protocol, parse_endpoint
+from paritygate.pipelines.live.questions import Questions
 from paritygate.pipelines.serving.triton.settings import Settings
-from paritygate.pipelines.tuning.answers import Questions
 from paritygate.pipelines.tuning.control import ModelControl, NoControl
 from paritygate.pipelines.tuning.measuring import LatencyLimit, Meter
 from paritygate.pipelines.tuning.request import TuneRequest

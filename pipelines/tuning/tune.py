@@ -11,13 +11,14 @@ from datetime import datetime, timezone
 from paritygate.codec import to_data
 from paritygate.errors import MeasurementError
 from paritygate.machine import machine_facts
+from paritygate.pipelines.live.questions import questions_of
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.released_rules import rules_of
 from paritygate.pipelines.release.views.to_serve import release_to_serve
 from paritygate.pipelines.serving.server_kind import kind_of
 from paritygate.pipelines.serving.triton.backends import served_signature
 from paritygate.pipelines.serving.triton.tuned import Tuned
 from paritygate.pipelines.spec.names import check_name
-from paritygate.pipelines.tuning.answers import questions_of
 from paritygate.pipelines.tuning.chart import chart_of, svg_of
 from paritygate.pipelines.tuning.control import ModelControl
 from paritygate.pipelines.tuning.request import TuneRequest, TuneResult
@@ -26,6 +27,7 @@ from paritygate.pipelines.tuning.session import address_of, open_session
 from paritygate.pipelines.tuning.space import space_of
 from paritygate.pipelines.tuning.trial import SettingsTrial
 from paritygate.pipelines.tuning.view import PresentView, read_present_view
+from paritygate.precision import Variant
 
 
 def tune(
@@ -59,7 +61,15 @@ def tune(
     view = read_present_view(request, released, name)
     served = served_signature(released.artifact)
     space = space_of(request, view)
-    questions = questions_of(request, released, served, progress)
+    questions = questions_of(
+        released.artifact,
+        rules_of(released.details, Variant.parse(released.variant)),
+        request.samples,
+        served,
+        rows=request.rows,
+        time_limit_s=request.time_limit_s,
+        progress=progress,
+    )
     begin, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     session = open_session(request, endpoint, questions, served, view.settings)
     server, before = session.meter.server, session.settings

@@ -38,3 +38,15 @@ def whole_values(option: str, text: str) -> list[int]:
         return values
     msg = f"{option} {text!r} is no list of whole numbers from 1 on"
     raise UsageError(msg, hint=f"write for example {option} 1,2,4")
+
+
+def rates_of(option: str, text: str) -> list[float]:
+    """Return the numbers of a list such as `50,100`; raise UsageError for others, or not above 0."""
+    try:
+        values = [float(each) for each in text.split(",")]
+    except ValueError:
+        values = []
+    if values and all(0 < value < math.inf for value in values):
+        return values
+    msg = f"{option} {text!r} is no list of numbers above 0"
+    raise UsageError(msg, hint=f"write for example {option} 50,100")

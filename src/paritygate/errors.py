@@ -51,6 +51,7 @@ class ParitygateError(Exception):
     """
 
     exit_code: ExitCode = ExitCode.NOT_MEASURED
+    status: int | None = None  # of the HTTP answer of a server, where it is the cause
 
     def __init__(self, message: str, *, hint: str = "", command: str = "") -> None:
         # Here, so that no failure prints or writes a secret.

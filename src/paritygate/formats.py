@@ -52,3 +52,8 @@ def why_not_run(variant: Variant, device: str) -> str | None:
     if variant.format in ENGINE_FORMATS:
         return "engines run on NVIDIA GPUs only"
     return _NOT_ON_CPU.get((variant.format, variant.precision))
+
+
+def why_no_bf16() -> str:
+    """Return why nothing is repaired to BF16, as a sentence."""
+    return f"a file partly in bf16 cannot be checked here: {_NOT_ON_CPU['onnx', Precision.BF16]}"

@@ -6,10 +6,9 @@ A variant is a format and a precision, such as `onnx-fp16`, split at the last da
 
 import re
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from paritygate.errors import UsageError
-from paritygate.text import nearest_first
+from paritygate.text import StrEnum, nearest_first
 
 _EXAMPLE = "write for example onnx-fp32"
 _STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"
@@ -20,7 +19,7 @@ _DIM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 
-class Precision(str, Enum):
+class Precision(StrEnum):
     """Numeric precision of the computation inside a model."""
 
     FP32 = "fp32"
@@ -29,9 +28,6 @@ class Precision(str, Enum):
     BF16 = "bf16"
     INT8 = "int8"
     MIXED = "mixed"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 def parse_precision(text: str) -> Precision:

@@ -48,14 +48,14 @@ def is_address(text: str) -> bool:
     return bool(_ADDRESS.match(text))
 
 
-def root_of(text: str, folder: Path | None = None) -> Root:
-    """Return the place that a text names; a path is relative to `folder`.
+def root_of(text: str) -> Root:
+    """Return the place that a text names.
 
     Raises:
         UsageError: It is an address with credentials, a query, `..`, `//`, or of an unknown scheme.
     """
     if not is_address(text):
-        return Path(text) if folder is None else folder / text
+        return Path(text)
     scheme, _, rest = text.partition("://")
     bucket, _, prefix = rest.rstrip("/").partition("/")
     problem = _problem(scheme, rest, bucket, prefix)

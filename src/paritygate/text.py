@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from enum import Enum
 from pathlib import Path
 from typing import TextIO
 
@@ -31,6 +32,13 @@ _HIDDEN = re.compile(
 # A message quotes lines of a log, the log's path, and lines for a spec. Any other line break came with a name or a
 # text.
 _FOREIGN_BREAK = re.compile(r"\n(?!  (?:\| |log: |inputs: \{|outputs: \{))")
+
+
+class StrEnum(str, Enum):
+    """A closed set of texts, each written as its value; Python has it from 3.11 on."""
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 def counted(count: int, noun: str) -> str:
@@ -117,6 +125,11 @@ def in_one_line(err: BaseException) -> str:
     text = " ".join(str(err.msg if isinstance(err, SyntaxError) else err).split())
     shown = text if len(text) <= _OF_ONE_ERROR else f"{text[:_OF_ONE_ERROR]}..."
     return f"{type(err).__name__}: {shown}" if shown else type(err).__name__
+
+
+def first_line(err: BaseException) -> str:
+    """Return the first line of an exception's message, or its class if that is empty."""
+    return (str(err).strip() or type(err).__name__).splitlines()[0].strip()
 
 
 def first_line_of(message: str) -> str:

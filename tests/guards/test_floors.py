@@ -39,10 +39,11 @@ MAY_IMPORT_IN_PIPELINES = {
     "choice": {"spec", "compare", "benchmark", "run"},
     "packing": {"process", "compare", "run"},
     "repair": {"process", "calibration", "spec", "compare", "run", "choice"},
-    "report": {"compare", "benchmark", "run", "choice"},
+    "report": {"compare", "benchmark", "run", "choice", "fleet"},
     "release": {"rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "serving"},
-    "tuning": {"process", "spec", "run", "report", "release", "serving"},
-    "shadow": {"process", "spec", "run", "release"},
+    "live": {"process", "compare", "run", "report", "release"},
+    "tuning": {"process", "spec", "report", "release", "serving", "live"},
+    "shadow": {"process", "run", "release", "live"},
     "selftest": {"process", "spec", "compare", "run", "report"},
     "jobs": {
         "process",
@@ -58,15 +59,16 @@ MAY_IMPORT_IN_PIPELINES = {
     },
     "run_spec": {"process", "cache", "spec", "compare", "run", "choice", "report", "release"},
     "planning": {"process", "cache", "spec", "run", "run_spec"},
+    "fleet": set(),
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
-        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow", "repair"),
+        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow", "repair", "live", "fleet"),
     },
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
-        *("diagnose", "shadow", "repair"),
+        *("diagnose", "shadow", "repair", "live", "fleet"),
     },
 }
 MOST_MODULES = 20

@@ -100,11 +100,12 @@ GIVEN = {
     "pipelines/compare/models.py: folder / text",
     "pipelines/inspecting/init.py: here / text",
     "pipelines/inspecting/init.py: request.here / request.out",
+    "pipelines/inspecting/init.py: request.here / name",
     "pipelines/packing/inputs.py: found.folder / text",
     "pipelines/packing/inputs.py: self.folder / f'{root}.py'",
     "pipelines/packing/inputs.py: self.folder / root",
     "pipelines/packing/inputs.py: self.folder / text",
-    "pipelines/packing/restore.py: self.run.resolved.folder / to",
+    "pipelines/packing/restore.py: self.run.resolved.folder / text",
     "pipelines/release/compared.py: folder / text",
     "pipelines/release/promote.py: root.joinpath(*to.parts[1:])",
     "pipelines/release/promote.py: run.resolved.folder / to",
@@ -151,7 +152,11 @@ LISTED = {
 }
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
+    "pipelines/cli/many_specs.py: self.root / 'fleets' / stamp",
+    "pipelines/fleet/fleet.py: self.folder / f'{name}.json'",
+    "pipelines/fleet/fleet.py: self.folder / f'{name}.log'",
     "pipelines/inspecting/init.py: folder / f'{made.name}.py'",
+    "pipelines/inspecting/init.py: folder / f'{name}.py'",
     "src/paritygate/models/source.py: path / name",
     "pipelines/cli/json_file.py: self._path.with_name(f'.{self._path.name}.{secrets.token_hex(4)}.prepared')",
     "convert/engine/check_tensorrt.py: job.folder / conversion.main",
@@ -163,6 +168,8 @@ OWN = {
     "pipelines/cache/store.py: self.folder / key",
     "pipelines/cache/store.py: staged / str(at)",
     "pipelines/compare/output_cache.py: self._folder / role",
+    "pipelines/live/processes.py: _PROC / 'net' / table",
+    "pipelines/live/processes.py: _PROC / str(pid)",
     "pipelines/compare/reproduction.py: folder / f'{probe}-{failed.at}.npz'",
     "pipelines/packing/write.py: output.with_name(f'.{output.name}.{secrets.token_hex(4)}.tmp')",
     "pipelines/process/child.py: job.folder / f'{job.name}.job.json'",
@@ -207,6 +214,7 @@ NUMBERS = {
 DIVISIONS = {
     "pipelines/inspecting/image_processor.py: shorter / share",
     "pipelines/inspecting/picture_guess.py: max(height, width) / share",
+    "pipelines/live/processes.py: max(0.0, last.cpu_s - first.cpu_s) / max(last.at - first.at, 1e-09)",
     "pipelines/release/regression.py: before / limit_before",
     "pipelines/release/regression.py: before.candidate / factors['gold']",
     "pipelines/release/regression.py: count / of",

@@ -64,6 +64,11 @@ class Forcing:
         """Return the first output of the region's last node; None if it is no tensor that depends on the inputs."""
         return next((name for name in region.candidate[-1].output if name in self._sketches), None)
 
+    def rank_of(self, name: str) -> int | None:
+        """Return the rank of a tensor of the candidate that was replaced; None if its values are not kept."""
+        arrays = self._own.get(name)
+        return arrays[0].ndim if arrays else None
+
     def error_with(self, pairs: Mapping[str, str]) -> float:
         """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit.
 

@@ -47,9 +47,9 @@ def differences_of_nodes(
 
     `read` are the other's inputs, those empty that are not compared.
     """
-    ours, theirs = _attributes(node, sides.candidate), _attributes(other, sides.reference)
+    ours, theirs = attributes_of(node, sides.candidate), attributes_of(other, sides.reference)
     words = [
-        say("divergence.attribute", name=name, candidate=_shown(ours.get(name)), reference=_shown(theirs.get(name)))
+        say("divergence.attribute", name=name, candidate=shown(ours.get(name)), reference=shown(theirs.get(name)))
         for name in sorted(ours.keys() | theirs.keys())
         if ours.get(name) != theirs.get(name)
     ]
@@ -89,7 +89,7 @@ def _order(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sides) -> Sequenc
     return order if sum(straight) >= sum(turned) else order[::-1]
 
 
-def _attributes(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:
+def attributes_of(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:
     """Return the attributes of the node, defaults of its operator included."""
     import onnx
 
@@ -141,7 +141,8 @@ def _stored(item: onnx.AttributeProto, graph: TensorGraph) -> _Stored:
     return _Stored(f"a graph of {', '.join(operators[:_MOST_SHOWN])}" if inner else "stored data", digest.hexdigest())
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - the value of an attribute
+def shown(value: Any) -> str:  # noqa: ANN401 - the value of an attribute
+    """Return the value of an attribute as text."""
     if value is None:
         return "not set"
     if isinstance(value, _Stored):

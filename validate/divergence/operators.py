@@ -1,9 +1,32 @@
-"""Find the operators of two frameworks that compute the same."""
+"""Find the operators of two frameworks that compute the same, and the attributes by which they differ."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from paritygate.validate.divergence.node_differences import attributes_of, shown
+from paritygate.validate.divergence.weights import constants_of
+from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph
+from paritygate.validate.words.sentence import Words, say
+
+if TYPE_CHECKING:
+    import onnx
+
+_Side = tuple[TensorGraph, Sequence["onnx.NodeProto"]]
+# The names in PyTorch, and those in ONNX. What changes only the training is not here, such as momentum.
+_NAMES: Mapping[str, str] = {
+    "eps": "epsilon", "approximate": "approximate", "negative_slope": "alpha", "alpha": "alpha", "dim": "axis",
+    "keepdim": "keepdims", "kernel_size": "kernel_shape", "stride": "strides", "dilation": "dilations",
+    "groups": "group", "num_groups": "num_groups", "ceil_mode": "ceil_mode", "count_include_pad": "count_include_pad",
+}  # fmt: skip
+_EPSILON, _AXES = "eps", ("dim", "axis")
+# No constant of another meaning is added that is so small.
+_SMALL = 1e-2
+# ONNX stores floats in 32 bits.
+_EQUAL = 1e-6
 # Words of one meaning, the first of which stands for all.
 _WORDS = (
     ("reshape", "view", "unsafeview", "flatten", "unflatten", "squeeze", "unsqueeze", "expanddims"),
@@ -36,7 +59,73 @@ _WORDS = (
     ("relu", "clamp", "clip"),
 )
 _MEANING = {word: words[0] for words in reversed(_WORDS) for word in words}
-_PARTS = re.compile(r"^(reduce|native|adaptive|global|fused)|(ization|\d+d?|nd)$")
+_PARTS = re.compile(r"^(reduce|native|adaptive|global|fused)|(alization|\d+d?|nd)$")
+
+
+def attributes_that_differ(
+    candidate: _Side, reference: _Side, rank: int | None
+) -> tuple[onnx.NodeProto, onnx.NodeProto, list[Words]] | None:
+    """Return the one pair of nodes of one meaning whose attributes differ, and how; None for none.
+
+    One side is PyTorch, and the other ONNX. `rank` is that of the tensor that they make, None if unknown.
+    """
+    for node in candidate[1]:
+        others = [other for other in reference[1] if are_alike(node.op_type, other.op_type)]
+        same = [each for each in candidate[1] if others and are_alike(each.op_type, others[0].op_type)]
+        if len(others) != 1 or len(same) != 1:
+            continue
+        ours, theirs = attributes_of(node, candidate[0]), attributes_of(others[0], reference[0])
+        is_torch = node.domain == TORCH
+        pairs = [((name, other) if is_torch else (other, name)) for name, other in _NAMES.items()]
+        words = [
+            say("divergence.attribute", name=name, candidate=shown(ours[name]), reference=shown(theirs[other]))
+            for name, other in pairs
+            if name in ours and other in theirs and _differ(_place(name, ours, rank), _place(other, theirs, rank))
+        ]
+        if words:
+            return node, others[0], words
+    return None
+
+
+def epsilon_that_differs(candidate: _Side, reference: _Side) -> tuple[onnx.NodeProto, Words] | None:
+    """Return the Add of the candidate whose small constant is not the epsilon of the reference's normalisation."""
+    values = [attributes_of(node, reference[0]).get(_EPSILON) for node in reference[1]]
+    wanted = [value for value in values if isinstance(value, float)]
+    added = [
+        (node, float(constant.reshape(-1)[0]))
+        for node in candidate[1]
+        if node.op_type == "Add"
+        for constant in constants_of(candidate[0], node).values()
+        if constant.size == 1 and abs(float(constant.reshape(-1)[0])) < _SMALL
+    ]
+    if len(wanted) != 1 or len(added) != 1 or not _differ(added[0][1], wanted[0]):
+        return None
+    node, value = added[0]
+    return node, say("divergence.attribute", name="epsilon", candidate=shown(value), reference=shown(wanted[0]))
+
+
+def _place(name: str, attributes: Mapping[str, Any], rank: int | None) -> Any:  # noqa: ANN401 - a value of an attribute
+    """Return an attribute, an axis counted from the first one."""
+    value = attributes[name]
+    return value % rank if name in _AXES and rank and isinstance(value, int) else value
+
+
+def _differ(value: Any, other: Any) -> bool:  # noqa: ANN401 - values of attributes
+    """Return whether two values differ; not where it is unknown, such as axes counted from both ends."""
+    if isinstance(value, bytes | str) or isinstance(other, bytes | str):
+        return _text(value) != _text(other)
+    many = [list(each) if isinstance(each, list | tuple) else [each] for each in (value, other)]
+    longest = max(map(len, many))
+    if not all(many) or any(len(each) not in {1, longest} for each in many):
+        return False
+    one, two = (each * longest if len(each) == 1 else each for each in many)
+    if any(first < 0 <= second or second < 0 <= first for first, second in zip(one, two, strict=True)):
+        return False
+    return not all(math.isclose(*pair, rel_tol=_EQUAL) for pair in zip(one, two, strict=True))
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a value of an attribute
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def are_alike(operator: str, other: str) -> bool:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.divergence.node_differences import Sides
-from paritygate.validate.divergence.operators import are_alike
+from paritygate.validate.divergence.operators import are_alike, attributes_that_differ, epsilon_that_differs
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch, error_between
 from paritygate.validate.divergence.span_weights import weight_that_differs
 from paritygate.validate.tensors.tensor_graph import TensorGraph
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     import onnx
@@ -52,8 +52,8 @@ class Spans:
             before = [other for other in shared if theirs[other].key == ours[name].key]
             yield from ((name, other) for other in dict.fromkeys([*fitting[:2], *nearest, *before[:1]]))
 
-    def region(self, region: Region, name: str, other: str) -> Region:
-        """Return the nodes of both models up to these two tensors, and how they differ."""
+    def region(self, region: Region, name: str, other: str, rank: int | None) -> Region:
+        """Return the nodes of both models up to these two tensors, and how they differ; `rank` is the first one's."""
         ours = self._until(self.sides.candidate, self.sides.partners, name)
         theirs = self._until(self.sides.reference, self.sides.their_partners, other)
         sides = self.sides
@@ -67,6 +67,14 @@ class Spans:
         found = weight_that_differs((sides.candidate, ours), (sides.reference, theirs))
         if found is not None:
             return replace(place, candidate=[found.node], reference=[found.other], words=found.words)
+        both = (sides.candidate, ours), (sides.reference, theirs)
+        differing = attributes_that_differ(*both, rank)
+        if differing is not None:
+            node, partner, differences = differing
+            return replace(place, candidate=[node], reference=[partner], words=joined(differences, "; "))
+        added = epsilon_that_differs(*both)
+        if added is not None:
+            return replace(place, candidate=[added[0]], reference=theirs, words=added[1])
         words, is_clear = _difference(ours, theirs)
         return replace(place, candidate=ours, reference=theirs, words=words, is_clear=is_clear)
 
@@ -78,7 +86,7 @@ class Spans:
             name, other, left = self._best(region, forcing)
             if name in forcing.forced or not other:
                 continue
-            found = self.region(region, name, other)
+            found = self.region(region, name, other, forcing.rank_of(name))
             if left <= _LEFT * before:
                 forcing.forced[name] = other
                 return {name: found}

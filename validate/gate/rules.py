@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from paritygate.precision import Precision
+from paritygate.text import StrEnum
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.decisions import Decision
 from paritygate.validate.measure.tolerance import Tolerance
 
 
-class EdgeRule(str, Enum):
+class EdgeRule(StrEnum):
     """The status of a difference in a generated row that is unlike every sample."""
 
     FAIL = "fail"
     WARN = "warn"
     OFF = "off"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
+from paritygate.text import StrEnum
 from paritygate.validate.words.sentence import Words, render
 
 # The name of the check of values that an undeclared mask leaves out.
 UNDECLARED_PADDING = "undeclared_padding"
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """The outcome of one check."""
 
     PASS = "pass"  # noqa: S105 - the linter takes it for a password
@@ -28,11 +28,8 @@ class Status(str, Enum):
     # The only check of a variant that this machine cannot run.
     NOT_RUN_HERE = "not run here"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Kind(str, Enum):
+class Kind(StrEnum):
     """The way in which a check came to its status."""
 
     MEASURED = "measured"
@@ -44,20 +41,14 @@ class Kind(str, Enum):
     # A difference unlike every sample.
     EDGE = "edge"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """The outcome for a variant."""
 
     PASS = "pass"  # noqa: S105 - the linter takes it for a password
     FAIL = "fail"
     ERROR = "error"
     INCONCLUSIVE = "inconclusive"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,14 +10,13 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype, is_integer_dtype
-from paritygate.text import in_full, meant
+from paritygate.text import StrEnum, in_full, meant
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
 from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
@@ -59,16 +58,13 @@ def _may_be_scores(spec: TensorSpec) -> bool:
     return is_wide and is_float_dtype(spec.dtype) and _NO_SCORES.search(spec.name) is None
 
 
-class Rule(str, Enum):
+class Rule(StrEnum):
     """The rule that turns an output into an answer."""
 
     THRESHOLD = "threshold"
     ARGMAX = "argmax"
     TOP_K = "top_k"
     MULTILABEL = "multilabel"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

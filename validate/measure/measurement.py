@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,8 @@ class Measurement:
     pass. `decisions` include labels declared as argmax. `refused` are the first of `refused_count` refused batches.
     `repeat_ratio` is the largest difference between two passes as a multiple of its repeat limit, empty for one pass;
     `repeat_max_abs_diff` is in the unit of the output. `patterns` are of outputs with an axis of rows, `drawings` of
-    float outputs.
+    float outputs. `mismatches` counts rows with a decision, integer or text that differs, each once; of an output with
+    several of them in a row, each. None if nothing is decided.
     """
 
     rows: int
@@ -93,6 +95,7 @@ class Measurement:
     refused_count: int
     repeat_ratio: Mapping[str, float]
     repeat_max_abs_diff: Mapping[str, float]
+    mismatches: int | None
     patterns: Mapping[str, RowPattern] = field(default_factory=dict)
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
 
@@ -131,6 +134,10 @@ class OutputComparison:
         self._repeat_ratio: dict[str, float] = {}
         self._repeat_diff: dict[str, float] = {}
         self.patterns: dict[str, RowPattern] = {}
+        # The rows that differ, of outputs that are no floats and have one value a row.
+        self._other_rows: dict[str, NDArray[np.int64]] = {}
+        # Further rows with any mismatch, which a file of a part does not name.
+        self.mismatched_elsewhere = 0
         # The length of the lists of ids, by the outputs that hold such.
         self._lists: dict[str, int] = {}
 
@@ -160,6 +167,9 @@ class OutputComparison:
         traits = RowTraits(batch)
         for name, array in expected.items():
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
+            if has_rows and array.size == batch.rows and not self._plan.profiles[name].is_float:
+                at = np.flatnonzero((actual[name] != array).reshape(-1)) + self._pass_rows
+                self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
             # Later passes repeat the same rows.
             figures = RowFigures() if has_rows and self._names_rows and self._passes == 0 else None
             state = self.states[name]
@@ -314,6 +324,9 @@ class OutputComparison:
             self._sketches[name].take_in(sketch)
         self._refused = [*self._refused, *other._refused][:_VIOLATIONS_KEPT]
         self._refused_count += other._refused_count
+        for name, rows in other._other_rows.items():
+            at = rows + self._pass_rows
+            self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
         self._lists |= other._lists
         self._pass_rows += other._rows
         self._pass_batches += other._batches
@@ -338,14 +351,14 @@ class OutputComparison:
             for name in self.states
             if name not in self._plan.argmax_of
         }
+        decided = {name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())}
         return Measurement(
             rows=self._rows,
             batches=self._batches,
             passes=self._passes,
             statistics=results,
-            decisions={
-                name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())
-            },
+            decisions=decided,
+            mismatches=self._mismatches(decided, results),
             violations=tuple(
                 Violation(
                     check=check, output=output, count=self._violation_counts[check, output], details=tuple(details)
@@ -377,6 +390,31 @@ class OutputComparison:
 
     def _pattern(self, name: str) -> RowPattern:
         return self.patterns[name]
+
+    def _mismatches(
+        self, decided: Mapping[str, DecisionStatistics], results: Mapping[str, DiffStatistics]
+    ) -> int | None:
+        others = self._others()
+        if not decided and not others:
+            return None
+        by_row = self._by_row()
+        several = [item.mismatches for name, item in decided.items() if name not in by_row]
+        several += [results[name].mismatches for name in others if name not in by_row]
+        return self.rows_mismatched() + sum(several)
+
+    def rows_mismatched(self) -> int:
+        """Return the number of rows in which an output of one value a row has a mismatch, each once."""
+        rows = functools.reduce(np.union1d, self._by_row().values(), np.zeros(0, dtype=np.int64))
+        return len(rows) + self.mismatched_elsewhere
+
+    def _by_row(self) -> dict[str, NDArray[np.int64]]:
+        rows = {name: state.flipped_rows for name, state in self._folded.items() if state.is_per_row}
+        return rows | {name: self._other_rows[name] for name in self._others() if name in self._other_rows}
+
+    def _others(self) -> list[str]:
+        """Return the outputs that are compared exactly."""
+        is_known = {*self._plan.argmax_of, *self._folded}
+        return [name for name, profile in self._plan.profiles.items() if not profile.is_float and name not in is_known]
 
 
 def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[str, NDArray[np.generic]]]:

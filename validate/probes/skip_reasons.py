@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+
+from paritygate.text import StrEnum
 
 # The rest of a kind is only counted.
 _NAMED = 50
 
 
-class DropKind(str, Enum):
+class DropKind(StrEnum):
     """The reason for leaving out a batch: one about the reference, or (the last two) the probe's limits."""
 
     NOT_ANSWERED = "not_answered"
@@ -22,9 +23,6 @@ class DropKind(str, Enum):
     NEVER_OCCURS = "never_occurs"
     NO_ROWS_LEFT = "no_rows_left"
     NO_TIME_LEFT = "no_time_left"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 # Reasons that leave something uncovered, because the batch could have run.

@@ -21,6 +21,7 @@ from paritygate.models.onnx.file import OPTIMISER_HINT, precision_of_onnx, read_
 from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.models.onnx.zipmap import ZipMap, zip_maps
 from paritygate.signature import Signature, rename_signature
+from paritygate.text import first_line
 from paritygate.validate.runners.onnxruntime_placement import GraphNode, nodes_of, placed_nodes
 from paritygate.validate.runners.onnxruntime_providers import (
     CPU,
@@ -41,7 +42,6 @@ from paritygate.validate.runners.runner import (
     ON_THE_GPU,
     Runner,
     RuntimeFacts,
-    first_line,
     threads_of_process,
 )
 

@@ -13,6 +13,7 @@ from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.loading import LoadedModel
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
+from paritygate.text import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -193,11 +194,6 @@ def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
         f"{name}: {'text' if array.dtype.kind == 'U' else array.dtype}{list(array.shape)}"
         for name, array in arrays.items()
     )
-
-
-def first_line(err: BaseException) -> str:
-    """Return the first line of an exception's message, or its class if that is empty."""
-    return (str(err).strip() or type(err).__name__).splitlines()[0].strip()
 
 
 def reason_of(err: BaseException) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import InputFileError
+from paritygate.text import first_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def npz_names(path: Path) -> list[str]:
 
 
 def _broken(path: Path, err: BaseException) -> InputFileError:
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    reason = first_line(err)
     return InputFileError(f"{path} cannot be read: {reason}", hint="write the file again with numpy.savez")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError
-from paritygate.text import row_name
+from paritygate.text import first_line, row_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +128,7 @@ def _read(folder: Path, name: str, rules: PictureRules) -> NDArray[np.generic]:
 
 
 def _unreadable(folder: Path, name: str, err: Exception) -> InputFileError:
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    reason = first_line(err)
     msg = f"samples {folder}: the picture of {row_name(name)} cannot be read: {reason}"
     return InputFileError(msg, hint="replace the picture, or take it out of the folder")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paritygate.errors import InputFileError
+from paritygate.text import first_line
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.split import SampleSplit
@@ -70,5 +71,5 @@ def no_rows(what: object) -> InputFileError:
 
 def unreadable(path: Path, err: BaseException) -> InputFileError:
     """Return the error of samples that cannot be read, with the first line of the reason."""
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    reason = first_line(err)
     return InputFileError(f"samples {path} cannot be read: {reason}", hint="check the file, or write it again")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
 from paritygate.backends import require_backend
+from paritygate.text import StrEnum
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, columns_of_arrow
 from paritygate.validate.samples.columns import ID_COLUMN
 from paritygate.validate.samples.csv_table import check_is_even, survey_csv
@@ -24,7 +24,7 @@ _IDS = re.compile(
 )
 
 
-class ColumnKind(str, Enum):
+class ColumnKind(StrEnum):
     """The kind of value in each row of a column."""
 
     NUMBER = "number"

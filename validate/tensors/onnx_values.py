@@ -15,7 +15,7 @@ from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.functions import inline_functions
 from paritygate.models.onnx.graph import name_nodes
 from paritygate.models.onnx.weights import load_tensor
-from paritygate.validate.runners.runner import first_line
+from paritygate.text import first_line
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.tensor_graph import Arrays, Feed, TensorGraph, Weight, graph_of
 

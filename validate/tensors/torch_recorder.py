@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+# The classes of numbers and texts that one attribute may hold.
+_OF_ATTRIBUTES = ({bool, int}, {float}, {str})
 # Operators that return what they take: no node.
 _PASSED = frozenset({"detach", "lift_fresh", "alias", "dropout", "contiguous"})
 # Attention is one operator, and of many steps, in each of which a converter may be wrong.
@@ -24,13 +26,14 @@ _OF_MANY_STEPS = frozenset({"scaled_dot_product_attention", "_scaled_dot_product
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """An operator as it ran; `code` is the line that called it, empty if unknown."""
+    """An operator as it ran, with its numbers and texts; `code` is the line that called it, empty if unknown."""
 
     name: str
     operator: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     code: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Recorder:
@@ -114,7 +117,14 @@ class Recorder:
         name = self._unique(self._places.name_of(operator))
         outputs = tuple(name if len(made) == 1 else f"{name}:{at}" for at in range(len(made)))
         self.operations.append(
-            Operation(name=name, operator=operator, inputs=inputs, outputs=outputs, code=self._places.code())
+            Operation(
+                name=name,
+                operator=operator,
+                inputs=inputs,
+                outputs=outputs,
+                code=self._places.code(),
+                attributes=_attributes(func, args, kwargs),
+            )
         )
         self._writer.update(dict.fromkeys(written, outputs[0]))
         if self._given.keys() & set(outputs):
@@ -212,6 +222,19 @@ def _mode_of(recorder: Recorder) -> contextlib.AbstractContextManager[Any]:
 
 def _operator_of(func: Any) -> str:  # noqa: ANN401 - an operator of torch
     return str(func.overloadpacket.__name__)
+
+
+def _attributes(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - an operator, and what it takes
+    """Return the arguments that are a number, a text or a list of numbers, defaults included."""
+    schema = func._schema.arguments  # noqa: SLF001 - PyTorch shows it nowhere else
+    values = {item.name: item.default_value for item in schema}
+    values |= dict(zip((item.name for item in schema), args, strict=False)) | kwargs
+    return {name: value for name, value in values.items() if _is_attribute(value)}
+
+
+def _is_attribute(value: Any) -> bool:  # noqa: ANN401 - an argument of an operator
+    items = value if isinstance(value, list | tuple) else [value]
+    return bool(items) and any(all(type(item) in kinds for item in items) for kinds in _OF_ATTRIBUTES)
 
 
 def _tensors_in(values: Any) -> list[torch.Tensor]:  # noqa: ANN401 - what operators take and return

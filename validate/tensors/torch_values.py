@@ -82,6 +82,8 @@ def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
         )
         for each in values.operations
     ]
+    for node, each in zip(nodes, values.operations, strict=True):
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in each.attributes.items())
     inputs = [helper.make_tensor_value_info(spec.name, 0, None) for spec in runner.signature.inputs]
     outputs = [helper.make_tensor_value_info(name, 0, None) for name in values.outputs]
     model = helper.make_model(helper.make_graph(nodes, "recorded", inputs, outputs))

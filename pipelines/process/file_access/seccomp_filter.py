@@ -108,14 +108,14 @@ def _with_arguments(descriptor: int) -> dict[str, list[_Line]]:
             *_if_equal(UNSEEN_FLAGS, _ALLOW),
             _answer(_TELL),
         ],
-        "clone": [_argument(0), *_if_any(NAMESPACES, _TELL), _answer(_ALLOW)],
+        "clone": [_argument(0), *_if_any(NAMESPACES), _answer(_ALLOW)],
         "ioctl": [_argument(1), (_AND, 0, 0, _KIND), *_if_equal(_OF_INTERFACES, _TELL), _answer(_ALLOW)],
         # Both halves of the pointer to an address.
         "sendto": [
             _argument(4),
-            *_if_any(0xFFFFFFFF, _TELL),
+            *_if_any(0xFFFFFFFF),
             _argument(4, half=1),
-            *_if_any(0xFFFFFFFF, _TELL),
+            *_if_any(0xFFFFFFFF),
             _answer(_ALLOW),
         ],
         "sendmsg": [
@@ -144,5 +144,5 @@ def _if_equal(value: int, answer: int) -> list[_Line]:
     return [(_JUMP_IF_EQUAL, 0, 1, value & 0xFFFFFFFF), _answer(answer)]
 
 
-def _if_any(bits: int, answer: int) -> list[_Line]:
-    return [(_JUMP_IF_ANY_BIT, 0, 1, bits), _answer(answer)]
+def _if_any(bits: int) -> list[_Line]:
+    return [(_JUMP_IF_ANY_BIT, 0, 1, bits), _answer(_TELL)]

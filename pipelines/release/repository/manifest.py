@@ -54,7 +54,9 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
 
 def _variant_entry(variant: VariantCandidate, folder: Path) -> dict[str, Any]:
     size = sum((folder / name).stat().st_size for name in variant.files)
-    return {**variant.to_json(), "main": variant.record.get("main", "."), "size_bytes": size}
+    facts = (variant.record.get("made_by") or {}).get("facts") or {}
+    kept = {"kept_in_fp32": facts["repair"]["kept"]} if "repair" in facts else {}
+    return {**variant.to_json(), "main": variant.record.get("main", "."), "size_bytes": size, **kept}
 
 
 def read_file(folder: Root, name: str) -> bytes | None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from enum import Enum
 from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_json
+from paritygate.text import StrEnum
 
 _FIRST_SCHEMA = 1
 CHAINED_SCHEMA = 2
@@ -22,16 +22,13 @@ UPLOAD_SCHEMA = 3
 _KNOWN = (_FIRST_SCHEMA, CHAINED_SCHEMA, UPLOAD_SCHEMA)
 
 
-class RecordKind(str, Enum):
+class RecordKind(StrEnum):
     """List the kinds of events."""
 
     RELEASED = "released"
     ALIAS_MOVED = "alias_moved"
     ROLLED_BACK = "rolled_back"
     COLLECTED = "collected"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

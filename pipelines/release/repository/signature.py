@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 from paritygate.pipelines.release.repository.candidate import STATEMENT_FILE
@@ -12,11 +11,12 @@ from paritygate.pipelines.release.repository.difference import FileDifference, c
 from paritygate.pipelines.release.repository.parity import parity_in
 from paritygate.pipelines.release.signing.keys import VerifyingKey
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, bundle_of, signed_digests
+from paritygate.text import StrEnum
 
 _NO_DIFFERENCE = FileDifference()
 
 
-class SignatureStatus(str, Enum):
+class SignatureStatus(StrEnum):
     """List what a check of a signature finds."""
 
     VALID = "valid"
@@ -26,9 +26,6 @@ class SignatureStatus(str, Enum):
     FORGED = "forged"  # the key that it names did not make it
     OTHER_FILES = "other files"  # the key signed other files than these
     OTHER_RELEASE = "other release"  # the key signed it as another model or version
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

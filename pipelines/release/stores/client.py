@@ -26,6 +26,8 @@ _NO_SECRET = re.compile(r"REGION|ENDPOINT|BUCKET|CONTAINER|ALLOW|SKIP|PROFILE")
 _SHORTEST = 6
 _HIDDEN = "***"
 _SHOWN = 300
+# Without which a store cannot be opened, or not be read.
+_VARIABLES = {"s3": "AWS_REGION", "gs": "GOOGLE_SERVICE_ACCOUNT", "az": "AZURE_STORAGE_ACCOUNT_NAME"}
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -47,12 +49,12 @@ def bucket_client(address: Address) -> Any:  # noqa: ANN401 - of a package witho
     if _is_loopback(os.environ.get("AWS_ENDPOINT_URL", "") or os.environ.get("AWS_ENDPOINT", "")):
         options["allow_http"] = True
     retries: dict[str, Any] = {"max_retries": _MOST_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
+    scheme, _, name = address.bucket.partition("://")
     try:
-        scheme, _, name = address.bucket.partition("://")
         return kinds[scheme](name, client_options=options, retry_config=retries)
     except BaseError as err:
         msg = f"{address} could not be opened: {reason_of(err)}"
-        raise StorageError(msg, hint="set the variables of the store, such as AWS_REGION") from None
+        raise StorageError(msg, hint=f"set the variables of the store, such as {_VARIABLES[scheme]}") from None
 
 
 def _is_loopback(endpoint: str) -> bool:

@@ -261,7 +261,8 @@ class ObjectStore:
 
 
 def _tag(meta: Mapping[str, Any]) -> Hashable:
-    return None if meta["e_tag"] is None else (meta["e_tag"], meta["size"])
+    # Azure quotes it only with the object.
+    return None if meta["e_tag"] is None else (meta["e_tag"].strip('"'), meta["size"])
 
 
 @functools.cache

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import NOT_ASKED, NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult, error_result
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.why import why, why_of_variant
+from paritygate.text import StrEnum
 from paritygate.validate.measure.check import Check
 from paritygate.validate.words.sentence import Sentence, render
 
@@ -20,7 +20,7 @@ _FOUND = frozenset({"warning", "edge"})
 _SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE, NOT_ASKED})
 
 
-class CaseStatus(str, Enum):
+class CaseStatus(StrEnum):
     """The status of a check in a CI system."""
 
     PASSED = "passed"
@@ -28,9 +28,6 @@ class CaseStatus(str, Enum):
     # It could not be measured.
     ERROR = "error"
     SKIPPED = "skipped"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

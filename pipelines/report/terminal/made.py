@@ -20,7 +20,7 @@ _LISTED = 8
 
 if TYPE_CHECKING:
     from paritygate.artifact import Artifact
-    from paritygate.pipelines.repair.variant import HeldOut, RepairedVariant
+    from paritygate.pipelines.repair.result import HeldOut, RepairedVariant
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 
 
@@ -130,7 +130,8 @@ def repair_lines(repaired: RepairedVariant) -> Iterator[str]:
     size = f"{repair.file_bytes / max(1, repair.fp32_bytes):.0%} of the FP32 file"
     yield from _wrapped(f"{low}size: {size}, traffic: {repair.bytes_moved:.0%}")
     yield f"file: {repaired.file}"
-    yield from _wrapped(f"To release it, add this to targets in the spec: {repaired.target}")
+    if repaired.target:
+        yield from _wrapped(f"To release it, add this to targets in the spec: {repaired.target}")
 
 
 def _held_out(what: str, found: HeldOut) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from paritygate import __version__
 from paritygate.pipelines.packing.manifest import PackManifest
 from paritygate.pipelines.packing.restore import UnpackResult
@@ -34,6 +36,8 @@ def print_unpacked(unpacked: UnpackResult, *, to_stderr: bool) -> None:
             f"promote.to is beside the spec, which is now {unpacked.foreign_repository}: "
             "name another place with promote --repository DIR"
         )
+    if after := unpacked.run.resolved.spec.promote.after_words:
+        lines.append(f"promote runs promote.after of its spec: {shlex.join(after)}")
     lines += [f"digest: {manifest.digest}", f"run: {unpacked.run.folder}"]
     print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)
 

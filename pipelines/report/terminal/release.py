@@ -15,6 +15,7 @@ from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import StoredRelease, released_manifest
 from paritygate.pipelines.release.repository.signature import SignatureStatus
 from paritygate.pipelines.release.repository.store import repository_of_release
+from paritygate.pipelines.repair.result import named_operators
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
@@ -135,6 +136,7 @@ def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> I
         words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
         yield f"did not pass in the same run: {words}"
     released = [item["name"] for item in manifest.get("variants", ())]
+    yield from _kept_in_fp32(manifest)
     yield from _concessions_of_variants(released, provenance)
     if with_findings:
         yield from _findings(provenance, released)
@@ -151,6 +153,14 @@ def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> I
         yield f"asked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
     if weaker:
         yield f"reason for asking less: {provenance['spec']['reason']}"
+
+
+def _kept_in_fp32(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the operators that variants of mixed precision keep in FP32."""
+    for item in manifest.get("variants", ()):
+        kept = item.get("kept_in_fp32", ())
+        if kept:
+            yield f"{item['name']} keeps {counted(len(kept), 'operator')} in fp32: {named_operators(kept)}"
 
 
 def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterator[str]:

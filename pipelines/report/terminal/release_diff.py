@@ -16,7 +16,8 @@ _COLUMNS = (
     Column(title="was", is_figure=True),
     Column(title="is", is_figure=True),
 )
-_DIGEST_SHOWN = 19
+_DIGEST_SHOWN, _DATE = 19, 10
+_OF_RULES = frozenset({"rule", "tolerance"})
 
 
 def print_diff(difference: ReleaseDiff, shown: Shown) -> None:
@@ -32,12 +33,22 @@ def _lines(difference: ReleaseDiff, shown: Shown) -> Iterator[str]:
         yield from screen_table(table, shown.width)
     else:
         yield from wrapped(f"{caption}: no difference", width=shown.width)
+    if any(row.is_changed and row.figure in _OF_RULES for row in rows):
+        for side in (difference.was, difference.now):
+            yield from wrapped(_released(side), width=shown.width)
+            for words in side.asked_less:
+                yield from wrapped(f"version {side.version} asks less: {words}", width=shown.width)
     for words in difference.not_compared:
         yield from wrapped(f"not compared: {words}", width=shown.width)
     for words in difference.signature:
         yield from wrapped(f"changed: {words}", width=shown.width)
     if not difference.signature:
         yield from wrapped("inputs and outputs: no change", width=shown.width)
+
+
+def _released(side: DiffSide) -> str:
+    by = f" by {side.who}" if side.who else ""
+    return f"version {side.version} was released{by} on {side.created[:_DATE]}; reason: {side.reason or 'none'}"
 
 
 def _named(side: DiffSide) -> str:
@@ -47,7 +58,7 @@ def _named(side: DiffSide) -> str:
 
 def _cells(row: DiffRow) -> tuple[Cell, ...]:
     return (
-        text(row.variant),
+        text(row.variant or "all"),
         text(row.figure, remark=row.about),
         figure(_value(row, row.was)),
         figure(_value(row, row.now)),

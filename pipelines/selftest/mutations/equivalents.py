@@ -19,7 +19,7 @@ from paritygate.models.onnx.graph import graphs_in
 from paritygate.pipelines.selftest.mutations.graph_edit import needs_of_nodes
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.pipelines.selftest.mutations.rows import sliced
-from paritygate.text import counted, one_or_many
+from paritygate.text import counted, first_line, one_or_many
 from paritygate.validate.probes.graph.constants import attribute_of
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def newer_opset(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
         try:
             converted = onnx.version_converter.convert_version(edit.model, before + by)
         except (RuntimeError, ValueError, onnx.checker.ValidationError) as err:
-            reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+            reason = first_line(err)
             continue
         # The converter may drop the file's own metadata.
         converted.ir_version = edit.model.ir_version

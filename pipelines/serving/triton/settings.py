@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
+
+from paritygate.text import StrEnum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -30,16 +31,13 @@ class Settings:
         )
 
 
-class TunedUse(str, Enum):
+class TunedUse(StrEnum):
     """The use of measured settings: for these files, carried over from others, or left out."""
 
     NONE = "none"
     MEASURED = "measured"
     CARRIED_OVER = "carried over"
     LEFT_OUT = "left out"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

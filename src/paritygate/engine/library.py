@@ -16,6 +16,7 @@ from types import ModuleType
 from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.precision import Precision
+from paritygate.text import first_line
 
 TENSORRT = "tensorrt"
 TENSORRT_RTX = "tensorrt-rtx"
@@ -89,7 +90,7 @@ def open_library(name: str) -> EngineLibrary:
     try:
         module = _import_rtx() if name == TENSORRT_RTX else importlib.import_module("tensorrt")
     except (ImportError, OSError) as err:
-        reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+        reason = first_line(err)
         msg = f"{TITLES[name]} is installed and does not load: {reason}"
         extra = "tensorrt-rtx" if name == TENSORRT_RTX else "gpu"
         raise MissingBackendError(msg, hint=f"install it with its libraries: {install_command(extra)}") from err

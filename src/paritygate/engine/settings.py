@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
+from paritygate.text import StrEnum
 
 
-class HardwareCompatibility(str, Enum):
+class HardwareCompatibility(StrEnum):
     """The GPUs, besides those like the builder's, that an engine runs on, by TensorRT's names of levels."""
 
     NONE = "none"
     AMPERE_PLUS = "ampere_plus"
     SAME_COMPUTE_CAPABILITY = "same_compute_capability"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

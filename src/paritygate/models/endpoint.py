@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import Enum
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
 from paritygate.models.json_mapping import EXAMPLE
-from paritygate.text import in_full, nearest_first
+from paritygate.text import StrEnum, in_full, nearest_first
 
 _SCHEMES = ("http", "https", "grpc")
 _OPEN_INFERENCE = re.compile(r"^(?P<prefix>.*)/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/infer)?$")
@@ -26,7 +25,7 @@ _ALLOWED = (
 )
 
 
-class Protocol(str, Enum):
+class Protocol(StrEnum):
     """The protocol of a model server.
 
     `open-inference` is version 2 of the Open Inference Protocol over HTTP, as in Triton, KServe and MLServer.
@@ -37,9 +36,6 @@ class Protocol(str, Enum):
     OPEN_INFERENCE_GRPC = "open-inference-grpc"
     TENSORFLOW_SERVING = "tensorflow-serving"
     JSON = "json"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paritygate.errors import InputFileError, UsageError
-from paritygate.text import nearest_first
+from paritygate.text import first_line, nearest_first
 
 # Names a whole body or row.
 BODY = "."
@@ -55,7 +55,7 @@ def read_json_mapping(path: Path) -> JsonMapping:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
         reason = err.strerror if isinstance(err, OSError) else ""
-        reason = reason or (str(err).strip() or type(err).__name__).splitlines()[0]
+        reason = reason or first_line(err)
         msg = f"the mapping {path} cannot be read: {reason}"
         raise InputFileError(msg, hint=_HINT) from err
     return json_mapping_of(data, where=str(path))

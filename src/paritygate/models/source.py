@@ -6,7 +6,6 @@ import inspect
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from paritygate.importing import collecting_rarely, is_object_path, load_object,
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
-from paritygate.text import a_or_an, beside_meant
+from paritygate.text import StrEnum, a_or_an, beside_meant
 
 
-class SourceKind(str, Enum):
+class SourceKind(StrEnum):
     """The framework and form of a model."""
 
     ONNX = "onnx"
@@ -38,9 +37,6 @@ class SourceKind(str, Enum):
     FUNCTION = "function"
     RECORDED = "recorded"
     ENDPOINT = "endpoint"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 # An engine is a program for the GPU, and a version-compatible one also brings code for the CPU.
@@ -67,7 +63,8 @@ _KIND_OF_SUFFIX = {
 _ENGINES = {str(kind): kind for kind in (SourceKind.TENSORRT, SourceKind.TENSORRT_RTX)}
 _ENGINE_SUFFIX = ".plan"
 # A folder with one of these is a model.
-_FILES_OF_FOLDERS = ("saved_model.pb", "config.json")
+_CONFIG = "config.json"
+_FILES_OF_FOLDERS = ("saved_model.pb", _CONFIG)
 # The kinds of files that can be told without a framework, and how to write them.
 _ARCHIVES = {
     SourceKind.KERAS: ("a Keras file", "write it again with model.save('model.keras')"),
@@ -180,7 +177,7 @@ def _kind_of_path(path: Path) -> SourceKind:
     if path.is_dir():
         if (path / "saved_model.pb").is_file():
             return SourceKind.SAVEDMODEL
-        if (path / "config.json").is_file():
+        if (path / _CONFIG).is_file():
             msg = f"{path} is a folder of Hugging Face's, which is loaded by Python"
             hint = f"write a spec and the module that loads it: convert-and-validate init {path} --samples FILE"
             raise InputFileError(msg, hint=hint)
@@ -189,6 +186,9 @@ def _kind_of_path(path: Path) -> SourceKind:
     if path.suffix == _ENGINE_SUFFIX:
         return _kind_of_engine(path)
     kind = _KIND_OF_SUFFIX.get(path.suffix)
+    if kind is None and (path.parent / _CONFIG).is_file():
+        msg = f"{path} is one file of a folder of Hugging Face's (got {path.suffix!r}, expected the folder)"
+        raise InputFileError(msg, hint=f"name the folder: {path.parent}")
     if kind is None:
         allowed = f"{', '.join(_KIND_OF_SUFFIX)}, {_ENGINE_SUFFIX}, a SavedModel folder"
         msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
@@ -228,12 +228,16 @@ def kind_of_object(model: object) -> SourceKind:
 def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     """Call the source's `module:callable` and return the source with its kind, and the model.
 
-    An attribute that already is a model is used as it is. So is a function with a required argument, which is the
-    model.
+    A path is a folder of weights. An attribute that already is a model is used as it is. So is a function with a
+    required argument, which is the model.
 
     Raises:
         UsageError: The callable is not found or returns no model.
     """
+    if not is_object_path(source.text):
+        from paritygate.models.hugging_face import load_weights
+
+        return replace(source, kind=SourceKind.TORCH), load_weights(source.path)
     target = load_object(source.text, source.folder)
     is_model_already = not isinstance(target, type) and any(
         cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(target).__mro__

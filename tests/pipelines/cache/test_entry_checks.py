@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paritygate.files import digest_of_json
+from paritygate.files import digest_of_bytes, digest_of_json
 from paritygate.pipelines.cache.memory import DigestCache
 from paritygate.pipelines.cache.states import Dependencies
 from paritygate.pipelines.cache.store import Entry, Store
@@ -33,11 +33,12 @@ def store(tmp_path: Path) -> Store:
 
 def _forge(store: Store, change: Any, *, is_digest_kept: bool = False) -> None:  # noqa: ANN401 - a function
     (path,) = store.folder.glob("key/*/entry.json")
-    data = json.loads(path.read_bytes())
-    digest = data.pop("digest")
+    digest, _, text = path.read_text().partition("\n")
+    data = json.loads(text)
     change(data)
     path.chmod(0o644)
-    path.write_text(json.dumps({**data, "digest": digest if is_digest_kept else digest_of_json(data)}))
+    text = json.dumps(data)
+    path.write_text(f"{digest if is_digest_kept else digest_of_bytes(text.encode())}\n{text}")
 
 
 def _restore(store: Store, target: Path) -> None:
@@ -102,6 +103,7 @@ def test_nothing_is_written_through_a_link(store: Store, tmp_path: Path) -> None
 def test_json_of_any_depth_is_no_error(store: Store) -> None:
     (path,) = store.folder.glob("key/*/entry.json")
     path.chmod(0o644)
-    path.write_text("[" * 100_000)
+    text = "[" * 100_000
+    path.write_text(f"{digest_of_bytes(text.encode())}\n{text}")
 
     assert list(store.entries("key")) == []

@@ -245,7 +245,11 @@ _CHANGES = (
     _Change("a shell's own variable", _variable("COLUMNS", "77"), ()),
     _Change("the limits of the release", _spec(promote={"alias": "staging"}), ()),
     _Change("a tolerance", _spec(tolerance={"onnx-fp32": {"max_abs_diff": 0.5}}), ()),
-    _Change("a decision", _spec(decisions={"logits": {"threshold": 0.0}}), ("export",)),
+    _Change("a decision", _spec(decisions={"logits": {"threshold": 0.0}}), ()),
+    _Change("a role", _spec(roles={"x": {"role": "number", "nan": False}}), ("record", "compare")),
+    _Change("a rule of an output", _spec(outputs={"logits": {"min_cosine_similarity": 0.5}}), ()),
+    # The export does not depend on it, and is refused all the same.
+    _Change("a role of an input that is not there", _spec(roles={"y": {"nan": False}}), ()),
     _Change("the seed", _spec(seed=3), ("record", "compare")),
     _Change("the opset", _spec(opset=18), ("export", "compare")),
     _Change("the samples' code", _write("rows.py", "\n"), _SAMPLES),

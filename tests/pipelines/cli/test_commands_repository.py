@@ -420,10 +420,24 @@ def test_promoting_a_run_again_makes_no_version_and_says_so(desk: Desk) -> None:
 
 def test_promoting_what_was_judged_by_other_rules_makes_a_version(desk: Desk) -> None:
     assert desk.call("run", "spec.yaml", "--verbose").code == 0
-    desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-6}})
+    rules = {
+        "decisions": {"logits": {"threshold": 0.0}},
+        "roles": {"x": {"nan": False}},
+        "reason": "asked by the users",
+    }
+    desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-6}}, **rules)
 
     assert desk.call("run", "spec.yaml", "--verbose").code == 0
     assert desk.releases == ["tiny/1", "tiny/2"]
+    called = desk.json("diff", "tiny", "1", "2")
+    changed = {row["about"]: (row["was"], row["now"]) for row in called.data["rows"] if row["is_changed"]}
+    assert changed["decisions.logits.threshold"] == (None, 0.0)
+    assert changed["roles.x.nan"] == (None, False)
+    assert changed["max_abs_diff"][1] == 1e-6
+    now = called.data["now"]
+    assert (called.data["was"]["reason"], now["reason"]) == (None, "asked by the users")
+    assert now["who"] == called.data["was"]["who"] != ""
+    assert now["asked_less"] == []
 
 
 def test_a_run_of_an_older_state_moves_the_alias_back_as_promote_does_and_reports_it(desk: Desk) -> None:

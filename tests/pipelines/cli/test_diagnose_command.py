@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,24 @@ def test_a_comparison_that_fails_names_the_command_that_diagnoses_it() -> None:
 
     assert "diagnose model.onnx wrong.onnx --samples rows.npz" in failed.stderr
     assert "diagnose" not in passed.stderr
+
+
+@pytest.mark.usefixtures("models")
+def test_a_failure_on_generated_inputs_is_diagnosed_on_these() -> None:
+    head = '<ir_version: 9, opset_import: ["": 17]> norm (float[n,8] x) => (float[n,8] y)'
+    for name, epsilon in (("norm", 1e-5), ("other", 0.0)):
+        body = f"e = Constant<value_float = {epsilon:f}>() m = ReduceMean<axes = [1]>(x) d = Sub(x, m) s = Mul(d, d)"
+        body += "v = ReduceMean<axes = [1]>(s) u = Add(v, e) r = Sqrt(u) y = Div(d, r)"
+        onnx.save(onnx.parser.parse_model(f"{head} {{ {body} }}"), f"{name}.onnx")
+    call = ["compare", "norm.onnx", "other.onnx", "--samples", "rows.npz", "--probes", "values", "--min-rows", "20"]
+
+    failed = CliRunner().invoke(cli, [*call, "--failures", "kept"], standalone_mode=False)
+    words = shlex.split(failed.stderr.partition("next:")[2].replace("\\\n", " "))
+    found = CliRunner().invoke(cli, [*words[1:], "--json", "out.json", "--quiet"], standalone_mode=False)
+
+    assert failed.return_value == found.return_value == 1
+    (place,) = json.loads(Path("out.json").read_text())["located"]
+    assert [sentence["key"] for sentence in place["words"]] == ["divergence.constant"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,36 @@ def test_a_folder_that_needs_more_is_refused_with_the_python_that_loads_it(
         assert "init model:load" in " ".join(called.err.split())
     assert not list(desk.folder.rglob("weights_model.py"))
     assert not (desk.folder / "new.yaml").exists()
+
+
+@pytest.mark.thorough
+def test_a_folder_is_compared_as_the_model_that_it_holds(desk: Desk, weights: Path) -> None:
+    folder = _copied(desk, weights)
+    random = np.random.default_rng(0)
+    ids = random.integers(2, 10, (8, 5))
+    np.savez(desk.folder / "tokens.npz", input_ids=ids, attention_mask=np.ones_like(ids))
+    shutil.copytree(folder, desk.folder / "again")
+    call = ("again/", "--samples", "tokens.npz", "--probes", "none", "--min-rows", "8")
+
+    same = desk.json("compare", "weights", *call)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling.Net"}}))
+    refused = desk.call("compare", "weights", *call)
+
+    assert (same.code, same.data["verdict"]) == (0, "pass"), same
+    assert same.data["reference"]["kind"] == "torch"
+    assert {*same.data["outputs"]} == {"logits"}
+    assert refused.code == 2
+    assert "auto_map" in refused.err
+
+
+def test_one_file_of_a_folder_points_to_the_folder(desk: Desk, weights: Path) -> None:
+    _copied(desk, weights)
+
+    called = desk.call("init", "weights/model.safetensors", "--out", "new.yaml")
+
+    assert called.code == 2
+    assert "name the folder: " in called.err
 
 
 def test_neither_file_is_left_where_the_model_does_not_answer(desk: Desk, weights: Path) -> None:

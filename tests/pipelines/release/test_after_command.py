@@ -149,6 +149,21 @@ def test_what_is_no_command_is_an_error_of_the_spec(desk: Desk, after: object) -
     assert "promote.after" in called.err
 
 
+def test_unpack_names_the_command_of_a_foreign_spec_and_runs_nothing(desk: Desk) -> None:
+    (desk.folder / "hook.py").write_text(_HOOK, encoding="utf-8")
+    desk.spec(promote={"after": [sys.executable, "hook.py"], "to": "s3://models/releases"})
+    assert desk.call("run", "spec.yaml", "--no-promote").code == 0
+    assert desk.call("pack", "--run", str(desk.run_folder), "--output", "p.tar").code == 0
+
+    unpacked = desk.json("unpack", "p.tar", "--root", "other")
+
+    assert unpacked.code == 0, str(unpacked)
+    assert f"promote.after of its spec: {sys.executable} hook.py" in unpacked.out
+    # An address is the same from everywhere.
+    assert "--repository" not in unpacked.out
+    assert _calls(desk) == []
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_the_example_of_the_docs_registers_a_release_in_mlflow(
@@ -179,6 +194,6 @@ def test_the_example_of_the_docs_registers_a_release_in_mlflow(
     assert (first.code, again.code) == (0, 0), str(first)
     aliases, versions = json.loads(found.stdout.splitlines()[-1])
     ((source, tags),) = versions
-    assert aliases == {"prod": "1", "canary": "1"}
+    assert {alias: int(version) for alias, version in aliases.items()} == {"prod": 1, "canary": 1}
     assert source == str(desk.folder / "other/store/tiny/1")
     assert tags["paritygate.release"] == "1"

@@ -13,6 +13,7 @@ import pytest
 from tests.pipelines.lost_column import losing_a_column
 from tests.pipelines.repair.conftest import loud_desk
 
+from paritygate.formats import why_no_bf16
 from paritygate.models.onnx.weights import ELEMENT_TYPES
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.precision import Precision
@@ -49,7 +50,7 @@ def _run(called: Called) -> dict[str, Any]:
 
 
 def test_a_mixed_target_passes_where_fp16_overflows_and_is_released(mixed: tuple[Desk, Called]) -> None:
-    _, called = mixed
+    desk, called = mixed
     run = _run(called)
 
     assert called.code == 0, called
@@ -57,6 +58,11 @@ def test_a_mixed_target_passes_where_fp16_overflows_and_is_released(mixed: tuple
     assert run["emulated"]["onnx-mixed"]["verdict"] == "pass"
     assert run["variants"]["onnx-mixed"]["verdict"] == "pass"
     assert list(run["release"]["variants"]) == ["onnx-mixed"]
+    # The operators that it keeps are on the screen too.
+    assert any("Mul grow" in note for note in run["variants"]["onnx-mixed"]["notes"])
+    (entry,) = desk.json("show", "tiny").data["manifest"]["variants"]
+    assert {item["name"] for item in entry["kept_in_fp32"]} == _OVERFLOWING
+    assert "onnx-mixed keeps 3 operators in fp32: " in desk.call("show", "tiny").out
 
 
 def test_the_record_names_the_nodes_that_overflow_and_the_file_has_them_in_fp32(mixed: tuple[Desk, Called]) -> None:
@@ -132,6 +138,14 @@ def test_nothing_is_repaired_that_does_not_fail(finished: Desk) -> None:
     called = finished.call("repair", "--run", str(finished.run_folder), "--variant", "onnx-int8", "--quiet")
 
     assert called.code == 2, called
+    assert "variants that fail: onnx-fp16" in called.err
+
+
+def test_a_variant_that_is_not_there_is_wrong_usage(finished: Desk) -> None:
+    called = finished.call("repair", "--run", str(finished.run_folder), "--variant", "onnx-fp-16")
+
+    assert called.code == 2, called
+    assert "did you mean 'onnx-fp16'?" in called.err
 
 
 def test_too_few_runs_are_called_unrepaired(finished: Desk) -> None:
@@ -139,6 +153,7 @@ def test_too_few_runs_are_called_unrepaired(finished: Desk) -> None:
     called = finished.json("repair", "--run", str(finished.run_folder), *options)
 
     assert (called.code, called.data) == (4, {}), called
+    assert "--max-runs" in called.err.partition("hint")[2]
 
 
 def test_fp32_everywhere_is_no_repair(desk: Desk) -> None:
@@ -178,3 +193,12 @@ def test_a_mixed_target_fails_with_its_fp32_base(desk: Desk) -> None:
     # What it was made of before is sound, so nothing else fails.
     assert {check["name"] for check in result["checks"] if check["status"] == "fail"} == {"fp32_base"}
     assert (result["verdict"], run["release"]) == ("fail", None)
+
+
+def test_bf16_is_refused_with_the_reason(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp32", {"name": "onnx-mixed", "lower": "bf16"}])
+
+    called = desk.call("plan", "spec.yaml")
+
+    assert called.code == 2, called
+    assert why_no_bf16() in " ".join(called.err.split())

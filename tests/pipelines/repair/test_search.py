@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from paritygate.models.onnx.file import signature_of_onnx
 from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16
-from paritygate.pipelines.repair.search import Runs, Trial, search
+from paritygate.pipelines.repair.search import Nodes, Runs, Trial, search
 
 _WIDE, _ROWS = 4, 16
 _AIM, _MOST = 0.9, 60
@@ -113,7 +113,7 @@ def test_no_much_smaller_set_is_within_the_limits(seeds: range, tmp_path: Path) 
     for seed, drawn in _drawn(seeds, tmp_path):
         runs = Runs(drawn.trial, most=_MOST, aim=_AIM)
 
-        choice = search(drawn.switches, [], runs)
+        choice = search(Nodes(names=drawn.switches), runs)
 
         of_use += 1
         assert choice.is_within, seed
@@ -128,7 +128,7 @@ def test_no_much_smaller_set_is_within_the_limits(seeds: range, tmp_path: Path) 
 def test_a_search_without_runs_left_is_no_success() -> None:
     runs = Runs(lambda kept: Trial(share=10.0 - len(kept)), most=3, aim=_AIM)
 
-    choice = search([f"node {at}" for at in range(10)], [], runs)
+    choice = search(Nodes(names=[f"node {at}" for at in range(10)]), runs)
 
     assert (choice.is_within, runs.used) == (False, 3)
 
@@ -136,7 +136,7 @@ def test_a_search_without_runs_left_is_no_success() -> None:
 def test_a_search_leaves_the_runs_in_reserve() -> None:
     runs = Runs(lambda kept: Trial(share=10.0 - len(kept)), most=8, aim=_AIM, reserve=3)
 
-    search([f"node {at}" for at in range(30)], [], runs)
+    search(Nodes(names=[f"node {at}" for at in range(30)]), runs)
 
     assert runs.used == 5
 
@@ -144,7 +144,7 @@ def test_a_search_leaves_the_runs_in_reserve() -> None:
 def test_nothing_is_kept_where_nothing_is_beyond_the_limits() -> None:
     runs = Runs(lambda _: Trial(share=0.5), most=_MOST, aim=_AIM)
 
-    choice = search(["one", "other"], ["one"], runs)
+    choice = search(Nodes(names=["one", "other"], overflowing=["one"]), runs)
 
     assert (choice.is_within, choice.kept, runs.used) == (True, frozenset(), 1)
 
@@ -154,6 +154,6 @@ def test_a_failed_check_counts_although_the_differences_are_small() -> None:
         lambda kept: Trial(share=0.1, failed=() if "one" in kept else ("decision_mismatches",)), most=_MOST, aim=_AIM
     )
 
-    choice = search(["one", "other"], [], runs)
+    choice = search(Nodes(names=["one", "other"]), runs)
 
     assert (choice.is_within, choice.kept) == (True, frozenset({"one"}))

@@ -155,6 +155,12 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.endpoint
 
 
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with servers.azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
+
+
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Address]]:
     """Return a function that has this process and its children use an S3 server, and returns an empty repository."""
@@ -178,6 +184,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Address]]:
         "memory",
         pytest.param("moto", marks=pytest.mark.thorough),
         pytest.param("seaweedfs", marks=pytest.mark.thorough),
+        pytest.param("azurite", marks=pytest.mark.thorough),
     ]
 )
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
@@ -188,5 +195,11 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "memory":
         request.getfixturevalue("memory")
         return Address(f"s3://{servers.BUCKET}/releases")
+    if request.param == "azurite":
+        pytest.importorskip("obstore", reason="obstore is not installed")
+        monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+        monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", request.getfixturevalue("azurite"))
+        objects.object_store.cache_clear()
+        return Address(f"az://{servers.BUCKET}/{uuid.uuid4().hex}/releases")
     made: Root = request.getfixturevalue("s3")(request.getfixturevalue(request.param))
     return made

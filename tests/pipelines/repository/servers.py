@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hmac
 import os
 import shutil
 import signal
@@ -12,13 +14,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
 BUCKET = "models"
+_AZURITE_ACCOUNT = "devstoreaccount1"
+# Of every Azurite, as its documentation has it.
+_AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_CONTENT_TYPE = "text/plain"
 _PATIENCE_S = 120.0
 
 
@@ -102,6 +109,35 @@ def rclone(folder: Path) -> Iterator[str]:
         process.wait()
 
 
+@contextlib.contextmanager
+def azurite(folder: Path) -> Iterator[str]:
+    """Yield the address of Azurite (of npm), the emulator of Azure Blob Storage, with an empty container."""
+    port = _free_port()
+    words = ["--blobHost=127.0.0.1", f"--blobPort={port}", f"--location={folder}", "--silent", "--disableTelemetry"]
+    with (folder / "azurite.log").open("wb") as log:
+        # It lags behind the version of the protocol that clients use.
+        command = [_program("azurite-blob", "azurite"), *words, "--skipApiVersionCheck"]
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    endpoint = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(endpoint, lambda: _is_container_made(endpoint))
+        yield endpoint
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_container_made(endpoint: str) -> bool:
+    url = f"{endpoint}/{_AZURITE_ACCOUNT}/{BUCKET}?restype=container"
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    signed = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    resource = f"/{_AZURITE_ACCOUNT}/{_AZURITE_ACCOUNT}/{BUCKET}\nrestype:container"
+    text = f"PUT\n\n\n\n\n{_CONTENT_TYPE}\n\n\n\n\n\n\n{signed}{resource}"
+    signature = base64.b64encode(hmac.digest(base64.b64decode(_AZURITE_KEY), text.encode(), "sha256")).decode()
+    headers |= {"Authorization": f"SharedKey {_AZURITE_ACCOUNT}:{signature}", "Content-Type": _CONTENT_TYPE}
+    return _is_put(url, headers)
+
+
 def _program(name: str, package: str) -> str:
     beside = Path(sys.executable).with_name(name)
     program = str(beside) if beside.is_file() else shutil.which(name)
@@ -123,15 +159,19 @@ def _free_port() -> int:
 
 def _make_bucket(endpoint: str) -> None:
     """Make the bucket as soon as the server takes an object."""
+    _wait_for(endpoint, lambda: all(_is_put(f"{endpoint}/{path}") for path in (BUCKET, f"{BUCKET}/.ready")))
+
+
+def _wait_for(endpoint: str, is_ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_S
-    while not all(_is_put(f"{endpoint}/{path}") for path in (BUCKET, f"{BUCKET}/.ready")):
+    while not is_ready():
         if time.monotonic() > deadline:
             pytest.fail(f"{endpoint} did not start")
         time.sleep(0.2)
 
 
-def _is_put(url: str) -> bool:
-    request = urllib.request.Request(url, data=b"", method="PUT")  # noqa: S310 - loopback
+def _is_put(url: str, headers: Mapping[str, str] | None = None) -> bool:
+    request = urllib.request.Request(url, data=b"", method="PUT", headers=dict(headers or {}))  # noqa: S310 - loopback
     try:
         urllib.request.urlopen(request, timeout=10).close()  # noqa: S310 - loopback
     except urllib.error.HTTPError as err:

@@ -117,8 +117,6 @@ def test_a_store_is_fit_even_if_any_request_of_the_probe_fails_once(
 def test_a_server_that_fails_from_any_request_on_is_one_clear_error_in_bounded_time(
     fault: str, between: Proxy, s3: Callable[[str], Address], make_candidate: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "_RETRY_S", 1)
-    monkeypatch.setattr(clients, "_REQUEST_S", 1)
     root = s3(between.endpoint)
     promote(root, make_candidate())
     between.requests.clear()
@@ -132,7 +130,11 @@ def test_a_server_that_fails_from_any_request_on_is_one_clear_error_in_bounded_t
         between.requests.clear()
         between.fault = lambda _, number, place=place: fault if number >= place else ""
         started = time.monotonic()
-        error = _try(lambda: promote(root, make_candidate()))
+        # Only here: a busy machine may need longer for what has no fault.
+        with monkeypatch.context() as patch:
+            patch.setattr(clients, "_RETRY_S", 1)
+            patch.setattr(clients, "_REQUEST_S", 1)
+            error = _try(lambda: promote(root, make_candidate()))
         longest = max(longest, time.monotonic() - started)
         between.fault = lambda _, __: ""
         assert error is not None

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner, Result
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
+from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import (
     Provenance,
     ReleaseCandidate,
@@ -118,7 +120,13 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
             tools={},
             device={"name": device},
             tolerances={},
-            spec={**(spec or {}), "serve": {"triton": dict(serve or {})}},
+            spec={
+                "model": {"name": "adds", "source": "model.onnx"},
+                "samples": {"source": "inputs.npz"},
+                "targets": list(variants or ("onnx-fp32",)),
+                **(spec or {}),
+                "serve": {"triton": dict(serve or {})},
+            },
         )
         candidate = ReleaseCandidate(
             model="adds",
@@ -130,3 +138,17 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
         return promote(tmp_path / "repository", candidate)
 
     return make
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that calls the tool on the repository, in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run

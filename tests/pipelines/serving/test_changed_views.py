@@ -34,22 +34,12 @@ KEEPS = {
 
 
 @pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease]
-) -> Callable[..., Result]:
+def call(call: Callable[..., Result], make_release: Callable[..., StoredRelease]) -> Callable[..., Result]:
     """Return a function that calls the tool on the repository, which holds a release that all kinds serve."""
-    monkeypatch.chdir(tmp_path)
     make_release("onnx-fp32", "savedmodel-fp32")
     np.savez("inputs.npz", x=np.ones((3, 4), dtype=np.float32))
     np.savez("others.npz", x=np.zeros((3, 4), dtype=np.float32))
-
-    def run(*words: str) -> Result:
-        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
-        if result.exception is not None:
-            raise result.exception
-        return result
-
-    return run
+    return call
 
 
 @pytest.mark.parametrize("kind", KINDS)

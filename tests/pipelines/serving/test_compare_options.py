@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import StoredRelease
@@ -28,21 +28,15 @@ _SPEC: Mapping[str, Any] = {
 
 
 @pytest.fixture
-def next_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease]
-) -> Callable[..., list[str]]:
+def next_words(call: Callable[..., Result], make_release: Callable[..., StoredRelease]) -> Callable[..., list[str]]:
     """Return a function that makes a release and returns the words of the command that is printed with its view."""
-    monkeypatch.chdir(tmp_path)
     np.savez("inputs.npz", x=np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32))
 
-    def call(
+    def words_of(
         *words: str, kind: str = "triton", variants: tuple[str, ...] = ("onnx-fp32",), spec: Mapping[str, Any] = _SPEC
     ) -> list[str]:
         make_release(*variants, spec=spec)
-        arguments = [kind, "adds", "--out", "models", *_KINDS[kind], *words, "--repository", "repository"]
-        result = CliRunner().invoke(cli, arguments, standalone_mode=False)
-        if result.exception is not None:
-            raise result.exception
+        result = call(kind, "adds", "--out", "models", *_KINDS[kind], *words)
         assert max(map(len, result.output.splitlines())) <= 80
         step = "then" if "\nnote: " in result.output else "next"
         command = result.output.rpartition(f"\n{step}: convert-and-validate ")[2]
@@ -50,7 +44,7 @@ def next_words(
         assert (option, repository) == ("--repository", "repository")
         return said
 
-    return call
+    return words_of
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -25,20 +25,6 @@ from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.signature import TensorSpec
 
 
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Return a function that calls the tool on the repository."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> Result:
-        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
-        if result.exception is not None:
-            raise result.exception
-        return result
-
-    return run
-
-
 def shown(root: Path, name: str = "adds") -> list[str]:
     """Return the versions that a Triton server shows."""
     policy = data_of(parse_text((root / name / "config.pbtxt").read_text()))["version_policy"]

@@ -27,20 +27,10 @@ _NAMED = re.compile(r"DIR/([\w./-]*[\w/])")
 
 
 @pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease]
-) -> Callable[..., Result]:
+def call(call: Callable[..., Result], make_release: Callable[..., StoredRelease]) -> Callable[..., Result]:
     """Return a function that calls the tool on the repository, which holds a release that all kinds serve."""
-    monkeypatch.chdir(tmp_path)
     make_release("onnx-fp32", "savedmodel-fp32")
-
-    def run(*words: str) -> Result:
-        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
-        if result.exception is not None:
-            raise result.exception
-        return result
-
-    return run
+    return call
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:

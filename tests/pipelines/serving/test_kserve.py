@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
+
+if TYPE_CHECKING:
+    from click.testing import Result
 
 _TEXT = {"type": "string"}
 
@@ -56,19 +57,6 @@ SCHEMA = _object(
     ),
 )
 _ASKED = ("--storage-uri", "pvc://models/of-the-team", "--server", "25.10")
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> Result:
-        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
-        if result.exception is not None:
-            raise result.exception
-        return result
-
-    return run
 
 
 def manifest(tmp_path: Path, name: str = "adds") -> dict[str, Any]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner, Result
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
-from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view
 from paritygate.signature import Dim, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from click.testing import Result
 
 FILES = ("saved_model.pb", "variables/variables.index")
 
@@ -163,17 +165,9 @@ def test_a_path_that_no_server_finds_is_refused(view_of: Callable[..., SavedMode
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> Result:
-        arguments = ["tfserving", "adds", *words, "--out", "models", "--repository", "repository"]
-        result = CliRunner().invoke(cli, arguments, standalone_mode=False)
-        if result.exception is not None:
-            raise result.exception
-        return result
-
-    return run
+def call(call: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function that writes a view of the release."""
+    return lambda *words: call("tfserving", "adds", *words, "--out", "models")
 
 
 def test_the_command_says_how_to_start_and_to_judge_the_server(

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,13 +24,13 @@ from tests.pipelines.serving.conftest import SIGNATURE
 
 from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.live.loops import Sent, Window
 from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.views.view_updates import update_views
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
 from paritygate.pipelines.tuning import measuring
-from paritygate.pipelines.tuning.load import Window
 from paritygate.signature import Dim
 
 # What an answer takes by the clock of the tests: the time that this process takes for one does not count.
@@ -177,13 +176,13 @@ def steady_clock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> Window[Any]:
         at_once = min(callers, server.settings.instances)
         count = max(least, callers, round(seconds * at_once / _CALL_S))
-        answers = Counter(send(first + number) for number in range(count))
         each = _CALL_S * callers / at_once
-        return Window(latencies=[each] * count, seconds=count * _CALL_S / at_once, answers=answers)
+        sent = [Sent(at=0.0, latency=each, answer=send(first + number)) for number in range(count)]
+        return Window(sent=sent, seconds=count * _CALL_S / at_once)
 
     def opened(send: Callable[[int], Any], times: Sequence[float], *, first: int = 0, **_: object) -> Window[Any]:
-        answers = Counter(send(first + number) for number in range(len(times)))
-        return Window(latencies=[_CALL_S] * len(times), seconds=times[-1] + _CALL_S, answers=answers)
+        sent = [Sent(at=at, latency=_CALL_S, answer=send(first + number)) for number, at in enumerate(times)]
+        return Window(sent=sent, seconds=times[-1] + _CALL_S)
 
     monkeypatch.setattr(measuring, "closed_loop", closed)
     monkeypatch.setattr(measuring, "open_loop", opened)
@@ -341,7 +340,7 @@ def test_one_wrong_answer_under_load_ends_it_and_nothing_is_written(
     assert result.return_value == 1
     last = " ".join(result.output.split("verdict: ")[1].split())
     assert last.startswith("fail: a wrong answer with batch 16")
-    assert "of the samples: y: " in last
+    assert "of the samples: y is wrong in 4 of 4 values" in last
     assert last.endswith("nothing was written")
     assert json.loads((tmp_path / "result.json").read_text())["wrong_answers"] == 1
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view

@@ -147,7 +147,8 @@ _VALUES = (*_PIECES, "[]", "{}", "3", "-1", "true", "text")
 
 def _mutated(text: str, chance: random.Random) -> str:
     for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(text))
+        # An earlier mutation may have cut everything.
+        at = chance.randrange(max(1, len(text)))
         kind = chance.randrange(4)
         if kind == 0:
             text = text[:at] + chance.choice(_PIECES) + text[at:]

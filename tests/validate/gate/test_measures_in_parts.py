@@ -170,6 +170,7 @@ def test_parts_find_what_one_pass_finds(fault: str) -> None:
             assert getattr(other, figure) == pytest.approx(wanted, rel=1e-9, nan_ok=True), figure
         assert other.worst_rows == statistics.worst_rows
         assert other.nearest == statistics.nearest
+    assert parts.measurement.mismatches == one.measurement.mismatches
     assert parts.measurement.decisions == one.measurement.decisions
     assert parts.measurement.drawings == one.measurement.drawings
     assert parts.gold == one.gold

@@ -61,3 +61,33 @@ def test_parts_taken_in_equal_the_whole(seed: int, sizes: list[int]) -> None:
     for rounded in ("mean_abs_diff", "std_abs_diff", "bias", "cosine_similarity"):
         assert getattr(one, rounded) == pytest.approx(getattr(other, rounded), nan_ok=True, rel=1e-9), rounded
     assert one.mean_abs_by_channel == pytest.approx(other.mean_abs_by_channel, rel=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("is_in_parts", [False, True])
+def test_a_row_with_a_label_and_a_decision_that_differ_is_one_mismatch(is_in_parts: bool) -> None:  # noqa: FBT001
+    scores = np.array([[1.0], [-1.0], [2.0], [-2.0]], np.float32)
+    expected = {"y": scores, "label": np.arange(4), "tokens": np.zeros((4, 3), np.int64)}
+    actual = {name: array.copy() for name, array in expected.items()}
+    actual["y"][1] = 1.0
+    actual["label"][[1, 3]] = 9
+    actual["tokens"][2, :2] = 9
+    profiles = {
+        name: profile_outputs(name, [(array, 4)], axis=None, dtype=array.dtype.name) for name, array in expected.items()
+    }
+    limits = {name: limits_for(parse_tolerance(Precision.FP32, {}), profile) for name, profile in profiles.items()}
+    plan = ComparisonPlan(profiles=profiles, limits=limits, decisions={"y": _RULE})
+    whole = OutputComparison(plan)
+    for rows in (slice(0, 3), slice(3, 4)):
+        part = OutputComparison(plan) if is_in_parts else whole
+        sides = ({name: array[rows] for name, array in side.items()} for side in (actual, expected))
+        part.add(Batch(inputs={}, ids=[f"r{row}" for row in range(4)[rows]]), *sides)
+        if is_in_parts:
+            part.end_pass()
+            whole.take_in(part)
+    whole.end_pass()
+
+    found = whole.finish()
+
+    assert (found.decisions["y"].mismatches, found.statistics["label"].mismatches) == (1, 2)
+    # Rows 1 and 3, and two tokens of row 2.
+    assert found.mismatches == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.measure.measurement import ComparisonPlan, Measurement
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
@@ -72,3 +72,38 @@ def test_enough_rows_of_every_value_are_a_pass() -> None:
 
 def test_without_strata_nothing_is_said() -> None:
     assert strata_coverage({}) == ()
+
+
+def _in_batches(sizes: Sequence[int], width: Callable[[int], int]) -> Measurement:
+    draw = np.random.default_rng(1)
+    expected = [draw.standard_normal((size, width(at))).astype(np.float32) for at, size in enumerate(sizes)]
+    profile = profile_outputs("y", [(array, len(array)) for array in expected], axis=None, dtype="float32")
+    plan = ComparisonPlan(
+        profiles={"y": profile}, limits={"y": limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)}
+    )
+    strata, whole = StratifiedComparison(plan, ["corpus"]), OutputComparison(plan)
+    for at, array in enumerate(expected):
+        actual, ids = array + np.float32(at), [f"{at}/{row}" for row in range(len(array))]
+        wanted = np.ma.MaskedArray(array, mask=np.arange(array.size).reshape(array.shape) % 5 == 0) if at % 2 else array
+        batch = Batch(inputs={}, ids=ids, strata={"corpus": ["news"] * len(ids)})
+        strata.add(batch, {"y": actual}, {"y": wanted})
+        whole.add(batch, {"y": actual}, {"y": wanted})
+    strata.end_pass()
+    whole.end_pass()
+    expected_figures, found = whole.finish(), strata.finish()["corpus"]["news"]
+    of_batches, together = expected_figures.statistics["y"], found.statistics["y"]
+    assert together.nearest == of_batches.nearest
+    assert together.mean_abs_diff == pytest.approx(of_batches.mean_abs_diff, rel=1e-12)
+    assert (together.values, together.left_out, together.beyond) == (
+        of_batches.values,
+        of_batches.left_out,
+        of_batches.beyond,
+    )
+    assert found.patterns["y"].beyond == expected_figures.patterns["y"].beyond
+    return found
+
+
+def test_rows_of_a_value_are_measured_together_whatever_batches_they_come_in() -> None:
+    # Widths that change, masked positions, and more numbers than wait.
+    assert _in_batches([3, 1, 8, 8], lambda at: 4 + (at == 2)).rows == 20
+    assert _in_batches([300] * 4, lambda _: 64).rows == 1200

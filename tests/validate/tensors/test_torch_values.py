@@ -62,9 +62,19 @@ class Written(nn.Module):
         return functional.scaled_dot_product_attention(y, y, y)
 
 
+class Steps(nn.Module):
+    def forward(self, x):
+        normal = functional.layer_norm(x * 0.01, (8,), eps=1e-5)
+        return functional.softmax(3 * functional.gelu(normal), dim=-1)
+
+
 def load():
     torch.manual_seed(3)
     return Net().eval()
+
+
+def steps():
+    return Steps().eval()
 
 
 def written():
@@ -227,6 +237,38 @@ def test_what_the_candidate_adds_is_named_and_the_reference_has_nothing(
 
     assert place.candidate_nodes == ("added",)
     assert place.proven
+
+
+_STEPS = """<ir_version: 9, opset_import: ["": 20]> steps (float[n,4,8] x) => (float[n,4,8] logits)
+<float[8] one = {1, 1, 1, 1, 1, 1, 1, 1}, float three = {3}, float small = {0.01}> {
+  a = Mul(x, small) b = LayerNormalization<epsilon = EPSILON>(a, one) c = Gelu<approximate = "APPROXIMATE">(b)
+  d = Mul(c, three) logits = Softmax<axis = AXIS>(d) }"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "nodes"),
+    [
+        ({"EPSILON": "0.001"}, "epsilon", ("LayerNormalization", "layer_norm")),
+        ({"APPROXIMATE": "tanh"}, "approximate", ("Gelu", "gelu")),
+        ({"AXIS": "1"}, "axis", ("Softmax", "softmax")),
+        ({"AXIS": "2"}, "", ()),
+    ],
+)
+def test_an_attribute_that_differs_is_named_with_both_values(
+    folder: Path, tmp_path: Path, changed: dict[str, str], name: str, nodes: tuple[str, ...]
+) -> None:
+    text = _STEPS
+    for word, value in {"EPSILON": "0.00001", "APPROXIMATE": "none", "AXIS": "-1", **changed}.items():
+        text = text.replace(word, value)
+
+    found = _located(parse_source("recorded_net:steps", folder), onnx.parser.parse_model(text), tmp_path)
+
+    named = [(*place.op_types, *place.reference_op_types) for place in found.located]
+    assert named == ([nodes] if name else [])
+    if name:
+        (sentence,) = found.located[0].words
+        assert (sentence.key, sentence.values["name"]) == ("divergence.attribute", name)
+        assert found.located[0].proven
 
 
 def test_rows_beyond_the_budget_claim_nothing(source: ModelRef, exported: onnx.ModelProto, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison, Refusal
@@ -16,7 +18,6 @@ from paritygate.validate.measure.statistics import DiffState
 from paritygate.validate.words.sentence import Words
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Outputs = Mapping[str, NDArray[np.generic]]
@@ -68,6 +69,8 @@ class ExactComparison(OutputComparison):
             "refused": to_data(self._refused),
             "refused_count": self._refused_count,
             "lists": dict(self._lists),
+            "mismatched": self.rows_mismatched(),
+            "by_row": list(self._other_rows),
         }
 
     def read(self, data: Mapping[str, Any]) -> None:
@@ -84,9 +87,10 @@ class ExactComparison(OutputComparison):
             self._violations[check, output] = details
         self._refused = read(list[Refusal], data["refused"])
         self._lists = read(dict[str, int], data["lists"])
-        self._refused_count, self._rows, self._batches = (
-            read(int, data[name]) for name in ("refused_count", "rows", "batches")
+        self._refused_count, self._rows, self._batches, self.mismatched_elsewhere = (
+            read(int, data[name]) for name in ("refused_count", "rows", "batches", "mismatched")
         )
+        self._other_rows = {name: np.zeros(0, dtype=np.int64) for name in read(list[str], data["by_row"])}
         self._passes = 1
 
     def _known(self, data: Mapping[str, Any]) -> list[str]:

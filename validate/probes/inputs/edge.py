@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+
+from paritygate.text import StrEnum
 
 
-class OutOfSampleKind(str, Enum):
+class OutOfSampleKind(StrEnum):
     """The ways in which a row is unlike every sample."""
 
     EMPTY_MASK = "empty_mask"
@@ -20,9 +21,6 @@ class OutOfSampleKind(str, Enum):
     SIZE = "size"
     CALIBRATION = "calibration"
     ROUNDED = "rounded"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

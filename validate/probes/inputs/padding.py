@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from paritygate.text import StrEnum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _MATRIX_RANK = 2
 
 
-class Padding(str, Enum):
+class Padding(StrEnum):
     """The place of a row's padding."""
 
     NONE = "none"
@@ -24,9 +25,6 @@ class Padding(str, Enum):
     BOTH = "both"
     INSIDE = "inside"
     EMPTY = "empty"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

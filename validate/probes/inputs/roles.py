@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
+from paritygate.text import StrEnum
 from paritygate.validate.probes.inputs.padding import Padding
 from paritygate.validate.probes.inputs.thresholds import Buckets, Division, Keys, Threshold
 
 
-class Role(str, Enum):
+class Role(StrEnum):
     """The meaning of an input's values."""
 
     ID = "id"
@@ -19,11 +19,8 @@ class Role(str, Enum):
     NUMBER = "number"
     TEXT = "text"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Form(str, Enum):
+class Form(StrEnum):
     """A property of all values seen of a number input, which generated values keep.
 
     Correct conversions may differ where it is broken: half a category means nothing, nor do shares that sum to three. A
@@ -35,9 +32,6 @@ class Form(str, Enum):
     ONE_HOT = "one-hot"
     SHARES = "shares"
     FIXED = "fixed"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

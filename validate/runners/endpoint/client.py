@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from paritygate.errors import BackendError, MeasurementError
+from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import EndpointLimits
 from paritygate.text import counted
 from paritygate.validate.runners.endpoint.answer_size import AnswerSize, answer_size, description_size
@@ -94,18 +94,25 @@ class Pace:
 
 
 class HttpClient:
-    """One server over HTTP; redirects are not followed, and no request is repeated.
+    """One server over HTTP; redirects are not followed.
 
-    At most `connections` stay open while idle. `pace` may count requests together with other clients.
+    At most `connections` stay open while idle. A request is repeated only if the server closed a connection that was
+    idle for `resent_after_s`, without an answer. `pace` may count requests together with other clients.
     """
 
     def __init__(
-        self, host: str, limits: EndpointLimits, *, connections: int = _CONNECTIONS, pace: Pace | None = None
+        self,
+        host: str,
+        limits: EndpointLimits,
+        *,
+        connections: int = _CONNECTIONS,
+        resent_after_s: float = 0.0,
+        pace: Pace | None = None,
     ) -> None:
         self.host = host
         self._limits = limits
         self._pace = pace or Pace(limits, host)
-        self._connections = Connections(host, most=connections)
+        self._connections = Connections(host, most=connections, resent_after_s=resent_after_s)
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON data
         """Return the JSON data at a path; None where there is nothing.
@@ -129,7 +136,9 @@ class HttpClient:
         status, answered, content = self.exchange("POST", path, body, headers)
         if status == _NOT_FOUND:
             msg = f"the server at {self.host} has no model at {path}: {in_short(said_in(content))}"
-            raise BackendError(msg, hint="check the model's name and version, and that the server has loaded it")
+            error = BackendError(msg, hint="check the model's name and version, and that the server has loaded it")
+            error.status = status
+            raise error
         self._check(status, content)
         return answered, content
 
@@ -168,10 +177,13 @@ class HttpClient:
         reason = said_in(body)
         meaning = _MEANINGS.get(status, "")
         words = f"HTTP {status}{meaning}: {in_short(reason)}{in_full(reason)}"
+        error: ParitygateError = BackendError(
+            f"the server answered {words}", hint=_HINTS.get(status, "the log of the server says more")
+        )
         if status in _UNAVAILABLE:
-            raise self._pace.not_answered(words, is_gone=False)
-        msg = f"the server answered {words}"
-        raise BackendError(msg, hint=_HINTS.get(status, "the log of the server says more"))
+            error = self._pace.not_answered(words, is_gone=False)
+        error.status = status
+        raise error
 
 
 def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data

@@ -77,12 +77,12 @@ class HttpAnswer:
 class Connections:
     """Connections to one server, which are reused while it keeps them open."""
 
-    def __init__(self, address: str, *, most: int) -> None:
+    def __init__(self, address: str, *, most: int, resent_after_s: float = 0.0) -> None:
         """Prepare; nothing is connected."""
         parts = urlsplit(address)
         self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._most = most
+        self._most, self._resent_after_s = most, resent_after_s
         self._idle: list[_Connection] = []
         self._lock = threading.Lock()
         weakref.finalize(self, _close_all, self._idle)
@@ -90,9 +90,9 @@ class Connections:
     def exchange(self, request: HttpRequest, *, seconds: float, most: int) -> HttpAnswer:
         """Return the answer to one request.
 
-        It is sent once more where the server had closed an idle connection, which it may do at any time. `seconds`
-        limit all steps together: connecting, sending, waiting and reading. `most` limits the unpacked bytes of the
-        body.
+        It is sent once more where the server had closed a connection that was idle for `resent_after_s`, which it may
+        do at any time. `seconds` limit all steps together: connecting, sending, waiting and reading. `most` limits the
+        unpacked bytes of the body.
 
         Raises:
             TimeoutError: It took longer.
@@ -104,10 +104,11 @@ class Connections:
         idle = self._kept()
         if idle is None:
             return self._exchanged(self._opened(end), request, end=end, most=most)
+        is_long_idle = time.monotonic() - idle.idle_since >= self._resent_after_s
         try:
             return self._exchanged(idle, request, end=end, most=most)
         except BrokenAnswerError as err:
-            if not err.is_gone or str(err) != CLOSED:
+            if not err.is_gone or str(err) != CLOSED or not is_long_idle:
                 raise
             try:
                 opened = self._opened(end)
@@ -150,6 +151,7 @@ class Connections:
             connection.close()
 
     def _put_back(self, connection: _Connection, *, is_done: bool) -> None:
+        connection.idle_since = time.monotonic()
         with self._lock:
             # Without a socket the server announced that it closes it.
             if is_done and connection.sock is not None and len(self._idle) < self._most:
@@ -251,6 +253,7 @@ class _Connection(http.client.HTTPConnection):
     """A connection that sends until a deadline: a socket with TLS allows each of its records the time for all."""
 
     end = 0.0
+    idle_since = 0.0
 
     def send(self, data: Any) -> None:  # noqa: ANN401 - as the class has it; here it is always bytes
         rest = memoryview(data)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Server(Protocol):
+class Server(Protocol):
     """The calls of every protocol.
 
     Each call raises MeasurementError where the server does not answer, and BackendError where it refuses the inputs or
@@ -36,18 +36,23 @@ class _Server(Protocol):
     version: str
 
     @property
-    def transport(self) -> str: ...
+    def transport(self) -> str:
+        """Return the form in which values are sent."""
 
     @property
-    def versions(self) -> tuple[str, ...]: ...
+    def versions(self) -> tuple[str, ...]:
+        """Return the versions of the answers so far."""
 
-    def signature(self) -> Signature | None: ...
+    def signature(self) -> Signature | None:
+        """Return the description of the model; None without one."""
 
-    def largest_batch(self) -> int | None: ...
+    def largest_batch(self) -> int | None:
+        """Return the most rows of a request; None without a limit."""
 
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
-    ) -> dict[str, NDArray[np.generic]]: ...
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name; all where none are named."""
 
 
 def open_model(loaded: LoadedModel) -> EndpointRunner:
@@ -59,11 +64,11 @@ def open_model(loaded: LoadedModel) -> EndpointRunner:
     mapping = ref.endpoint_json
     endpoint = parse_endpoint(ref.text, is_mapped=mapping is not None)
     limits = ref.endpoint_limits or EndpointLimits()
-    server: _Server
+    server: Server
     if mapping is not None:
         server = JsonFields(endpoint, limits, mapping)
     else:
-        server = _server(endpoint, limits, ref.signature_key)
+        server = open_server(endpoint, limits, ref.signature_key)
     own = server.signature()
     if own is not None:
         return EndpointRunner(server, endpoint, own, rename_signature(own, ref.rename), is_described=True)
@@ -98,7 +103,8 @@ def _mapped(
     return {name: rows[name] for name in mapping.inputs}
 
 
-def _server(endpoint: Endpoint, limits: EndpointLimits, signature_key: str | None) -> _Server:
+def open_server(endpoint: Endpoint, limits: EndpointLimits, signature_key: str | None = None) -> Server:
+    """Return the client of a server of a known protocol; raises as the calls of `Server`."""
     if endpoint.protocol is ServerProtocol.TENSORFLOW_SERVING:
         return TensorFlowServing(endpoint, limits, signature_key)
     if endpoint.protocol is ServerProtocol.OPEN_INFERENCE_GRPC:
@@ -113,7 +119,7 @@ class EndpointRunner(Runner):
     _hint = "check that the samples are within what the model on the server takes"
 
     def __init__(
-        self, server: _Server, endpoint: Endpoint, own: Signature, served: Signature, *, is_described: bool
+        self, server: Server, endpoint: Endpoint, own: Signature, served: Signature, *, is_described: bool
     ) -> None:
         notes = [f"a server answered over {server.transport}: on which device, and in which precision, is not known"]
         if not is_described:

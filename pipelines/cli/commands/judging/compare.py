@@ -32,11 +32,14 @@ from paritygate.pipelines.cli.options import (
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.compare.job import ComparisonJob
-
     # Read by type checkers alone: a comparison of files loads no repository.
+    from paritygate.pipelines.compare.job import ComparisonJob
+    from paritygate.pipelines.compare.result import ComparisonResult
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.roots import Root
 
+# In these runtimes `diagnose` reads inner tensors.
+_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
     *("--repository", "--time-limit", "--memory-limit", "--shard", "--out"),
@@ -83,6 +86,12 @@ class _InSections(click.Command):
     "--emulate",
     is_flag=True,
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
+)
+@click.option(
+    "--repair",
+    type=WrittenPath(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="If CANDIDATE, in FP16 or INT8, fails: put a file here that is made of REFERENCE with some operators in FP32.",
 )
 @click.option(
     "--failures",
@@ -149,6 +158,7 @@ def command(
     cast: tuple[str, ...],
     pad: tuple[str, ...],
     emulate: bool,
+    repair: Path | None,
     failures: Path | None,
     shard_text: str | None,
     out: Path | None,
@@ -170,10 +180,14 @@ def command(
 
     Each can be a model file: .onnx, .keras, .pt, .ts, .pt2, .xml, .tflite or a SavedModel folder. It can be
     module:callable, which returns a PyTorch or Keras model, or takes and returns a dict of arrays. It can be
+    a folder of save_pretrained with safetensors, which is loaded offline and without its code. It can be
     recorded outputs: an .npz file with the samples' keys, or a folder made by `record`. It can be a release:
     MODEL@ALIAS or MODEL@VERSION, with /VARIANT for another than the preferred variant. It can be a model on a
     server: http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME or http://HOST:PORT/v1/models/NAME (TensorFlow
     Serving). For any other http:// address, add --endpoint-json.
+
+    With --repair, 40 % of the samples choose the fewest operators to keep in FP32. The gate judges the repaired file
+    on the others. The verdict stays that of CANDIDATE. The exit code is 4 if no operators suffice.
 
     The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
@@ -229,9 +243,13 @@ def command(
         provider=provider,
     )
     if shard_text is not None or out is not None:
-        if reports or form != "text":
-            raise _no_verdict("--report" if reports else f"--format {form}")
+        if reports or repair is not None or form != "text":
+            raise _no_verdict("--report" if reports else f"--format {form}" if repair is None else "--repair")
         return _measure_shard(job, shard_text, out, time_limit=time_limit, quiet=quiet, json_target=json_target)
+    if repair is not None:
+        from paritygate.pipelines.repair.pair import check_repair
+
+        check_repair(job, repair)
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
@@ -243,16 +261,18 @@ def command(
     written.write(to_data(result))
     with written.printing():
         print_comparison(result, shown)
-    # Without values that differ, there is no operator to name; generated inputs are in --failures.
-    if not quiet and any(check.status == "fail" and check.measured is not None for check in result.checks):
-        from paritygate.pipelines.diagnose.diagnose import can_be_diagnosed
-
+    if not quiet:
+        fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
+        differing = _differing_samples(result, fitted)
         sides = ((one, reference, result.reference), (other, candidate, result.candidate))
         # The text of a release is no path.
-        if all(model.text == text and can_be_diagnosed(model, side.runtime) for model, text, side in sides):
-            fitted = [*_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
-            call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", samples, *fitted])
+        if differing and all(
+            model.text == text and not model.is_recorded and side.runtime in _DIAGNOSED for model, text, side in sides
+        ):
+            call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", *differing])
             print_lines(["next:", *command_lines(call, indent="  ")], err=True)
+    if repair is not None and result.verdict == "fail":
+        _repair(job, repair, time_limit_s=time_limit, shown=shown)
     return result.exit_code
 
 
@@ -291,5 +311,27 @@ def _measure_shard(
     return 0
 
 
+def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str]:
+    """Return the samples with their options if they differ, else the inputs of a failed probe that were kept."""
+    failed = [check for check in result.checks if check.status == "fail"]
+    kept = (item.inputs for probe in result.probes.asked.values() for item in probe.failures if item.inputs)
+    of_probe = next(([path] for path in kept), [])
+    if of_probe and all(check.name.startswith("probe_") for check in failed):
+        return of_probe
+    # Without values that differ, there is no operator to name.
+    return samples if any(check.measured is not None for check in failed) else []
+
+
 def _each(option: str, values: tuple[str, ...]) -> list[str]:
     return [part for value in values for part in (option, value)]
+
+
+def _repair(job: ComparisonJob, folder: Path, *, time_limit_s: float, shown: Shown) -> None:
+    from paritygate.pipelines.cli.console import progress_of
+    from paritygate.pipelines.repair.pair import repair_pair
+    from paritygate.pipelines.report.terminal.made import repair_lines
+    from paritygate.pipelines.report.terminal.printing import print_lines
+
+    with progress_of("repair", is_quiet=shown.is_quiet) as progress:
+        repaired = repair_pair(job, folder, time_limit_s=time_limit_s, progress=progress)
+    print_lines(list(repair_lines(repaired)), err=shown.to_stderr)

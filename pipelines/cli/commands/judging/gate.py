@@ -7,15 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import (
-    RepositoryPlace,
-    json_option,
-    open_given_run,
-    quiet_option,
-    root_option,
-    run_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli.options import RepositoryPlace, open_given_run, output_options, root_option, run_option
 from paritygate.roots import Root
 
 
@@ -53,9 +45,7 @@ from paritygate.roots import Root
     help="The repository of the release instead of the spec's.",
 )
 @root_option
-@quiet_option
-@verbose_option
-@json_option
+@output_options
 def command(
     *,
     run_folder: Path | None,

@@ -46,7 +46,7 @@ def command(
     the other rows, or it is called unrepaired. The file and `repair.json` are below the run folder. A variant that
     fails in FP32 is refused, because precision is not the cause.
 
-    The exit code is 0 if it is repaired, 1 if the gate fails, 4 if no set of operators was found.
+    The exit code is 0 if it is repaired, 1 if the gate fails, 4 if nothing was found or FP32 fails too. It is 2 if the variant does not fail, or is of another precision.
 
     \b
     Example:
@@ -55,7 +55,8 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.repair.variant import REPAIRED, repair_variant
+    from paritygate.pipelines.repair.result import REPAIRED
+    from paritygate.pipelines.repair.variant import repair_variant
     from paritygate.pipelines.report.terminal.made import print_repair
 
     run = open_given_run(run_folder, "run")

@@ -6,15 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    json_option,
-    memory_limit_option,
-    probes_option,
-    quiet_option,
-    root_option,
-    time_limit_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli.options import limit_options, output_options, probes_option, root_option
 
 
 @click.command("selftest")
@@ -30,11 +22,8 @@ from paritygate.pipelines.cli.options import (
 @probes_option
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of all choices; the spec's if absent.")
 @root_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@limit_options
+@output_options
 def command(
     spec: str,
     *,

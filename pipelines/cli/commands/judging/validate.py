@@ -10,14 +10,11 @@ import click
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
     device_option,
-    json_option,
-    memory_limit_option,
+    limit_options,
     open_given_run,
+    output_options,
     probes_option,
-    quiet_option,
     run_and_root_options,
-    time_limit_option,
-    verbose_option,
 )
 
 
@@ -31,12 +28,9 @@ from paritygate.pipelines.cli.options import (
     help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
 )
 @device_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
+@limit_options
 @format_option
-@json_option
+@output_options
 def command(
     *,
     run_folder: Path | None,

@@ -18,7 +18,7 @@ _TWO, _MODEL_AND_TWO = 2, 3
 @verbose_option
 @json_option
 def command(releases: tuple[str, ...], *, repository: Root, verbose: bool, json_target: str | None) -> int:
-    """Compare two releases: variants, inputs and outputs, tolerances, measured differences, speed and size.
+    """Compare two releases: variants, inputs and outputs, rules, measured differences, speed and size.
 
     A release is MODEL@VERSION or MODEL@ALIAS; the second may leave out the model. MODEL RELEASE RELEASE works too. The
     exit code is 1 if inputs or outputs changed. With -v, unchanged facts are printed too.

@@ -10,13 +10,10 @@ from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     AMOUNT,
     device_option,
-    json_option,
-    memory_limit_option,
+    limit_options,
     open_given_run,
-    quiet_option,
+    output_options,
     run_and_root_options,
-    time_limit_option,
-    verbose_option,
 )
 
 
@@ -53,11 +50,8 @@ from paritygate.pipelines.cli.options import (
     help="Price of the machine, to show the cost of a million rows.",
 )
 @device_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@limit_options
+@output_options
 def command(
     *,
     run_folder: Path | None,

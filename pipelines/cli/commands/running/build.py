@@ -7,14 +7,11 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli.options import (
-    json_option,
-    memory_limit_option,
+    limit_options,
     open_given_run,
-    quiet_option,
+    output_options,
     run_and_root_options,
     target_option,
-    time_limit_option,
-    verbose_option,
 )
 
 
@@ -24,11 +21,8 @@ from paritygate.pipelines.cli.options import (
 @click.option(
     "--rebuild", "is_rebuilding", is_flag=True, help="Make them, by default every engine, though they are there."
 )
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@limit_options
+@output_options
 def command(
     *,
     run_folder: Path | None,

@@ -6,15 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    json_option,
-    memory_limit_option,
-    quiet_option,
-    target_option,
-    time_limit_option,
-    verbose_option,
-    written_root_option,
-)
+from paritygate.pipelines.cli.options import limit_options, output_options, target_option, written_root_option
 
 
 @click.command("export")
@@ -22,11 +14,8 @@ from paritygate.pipelines.cli.options import (
 @click.option("--samples", "samples_path", metavar="PATH", help="Samples file that later stages of this run shall use.")
 @target_option
 @written_root_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@limit_options
+@output_options
 def command(
     spec: str,
     *,

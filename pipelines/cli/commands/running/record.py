@@ -14,12 +14,11 @@ from paritygate.pipelines.cli.options import (
     columns_option,
     device_option,
     json_option,
-    memory_limit_option,
+    limit_options,
     pad_option,
     quiet_option,
     run_and_root_options,
     samples_given,
-    time_limit_option,
 )
 from paritygate.pipelines.rules.pairs import pairs
 
@@ -89,8 +88,7 @@ def _check_options(*, is_of_run: bool) -> None:
     help="Seed of the choice of rows that are run twice.",
 )
 @device_option
-@time_limit_option
-@memory_limit_option
+@limit_options
 @quiet_option
 @json_option
 def command(

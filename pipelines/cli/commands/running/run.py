@@ -11,14 +11,11 @@ from paritygate.pipelines.cli.options import (
     WrittenRepositoryPlace,
     constraint_option,
     device_option,
-    json_option,
-    memory_limit_option,
+    limit_options,
+    output_options,
     probes_option,
-    quiet_option,
     sign_option,
     target_option,
-    time_limit_option,
-    verbose_option,
     written_root_option,
 )
 from paritygate.roots import Root
@@ -37,6 +34,12 @@ from paritygate.roots import Root
     "is_benchmarking",
     default=None,
     help="Measure speed, or not; if neither is given, where the spec asks for it or for a choice that needs it.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1, max=256),
+    metavar="N",
+    help="Run each spec in a process of its own, N at a time.",
 )
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
@@ -66,17 +69,15 @@ from paritygate.roots import Root
 @constraint_option
 @written_root_option
 @device_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
+@limit_options
 @format_option
-@json_option
+@output_options
 def command(
     specs: tuple[str, ...],
     *,
     samples_path: str | None,
     is_benchmarking: bool | None,
+    workers: int | None,
     is_promoting: bool,
     is_diagnosing: bool,
     repository: Root | None,
@@ -96,15 +97,17 @@ def command(
 ) -> int:
     """Export, record, validate, benchmark, report and promote, for each SPEC.
 
-    A SPEC is a .yaml file, or the name of a packaged spec; speed is measured where it asks for that. The exit code
-    is that of the worst required variant of all specs, 5 before 4 before 1 before 3. If a spec requires what this
-    machine only builds, such as an engine without a GPU, that was not measured: 5.
+    A SPEC is a .yaml file, a folder of them, or the name of a packaged spec; speed is measured where it asks for
+    that. With a folder or --workers, a spec that cannot be read stops no other, and a page lists all runs. The exit
+    code is that of the worst required variant of all specs, 5 before 4 before 1 before 3. If a spec requires what
+    this machine only builds, such as an engine without a GPU, that was not measured: 5.
 
     \b
     Example:
       convert-and-validate run klue-sts klue-sts-tf
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json \\
         --no-promote --json -
+      convert-and-validate run specs/ --workers 4
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
     from paritygate.pipelines.cli.signing import signing_key
@@ -113,9 +116,25 @@ def command(
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     signer = signing_key(sign)
+    is_folder_named = any(Path(text).is_dir() for text in specs)
+    if is_folder_named:
+        from paritygate.pipelines.fleet.fleet import specs_in
+
+        specs = tuple(specs_in(specs))
     requests = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
     # These use current figures, or more of a run than the cache has; a file may hold another key by now.
     may_be_finished = is_cached and not (is_benchmarking or verbose or signer) and form in {"text", "json"}
+    if workers is not None or is_folder_named:
+        from paritygate.pipelines.cli.many_specs import ManySpecs
+
+        return ManySpecs(
+            specs=specs,
+            workers=workers or 1,
+            root=root,
+            requests=requests if may_be_finished else [],
+            written=written,
+            shown=shown,
+        ).run()
     if may_be_finished and replay_last_run(requests, written, shown):
         return 0
     from paritygate.pipelines.cli.running import SpecRuns
@@ -152,7 +171,7 @@ def command(
 def _options_of_run() -> dict[str, object]:
     """Return the options of this call that a run depends on as JSON data, without those of printing."""
     params = click.get_current_context().params
-    shown = {"specs", "root", "is_cached", "quiet", "verbose", "form", "json_target"}
+    shown = {"specs", "root", "is_cached", "workers", "quiet", "verbose", "form", "json_target"}
     return {
         name: str(value) if isinstance(value, Path) else value for name, value in params.items() if name not in shown
     }

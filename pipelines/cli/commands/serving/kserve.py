@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.view_options import view_options, write_view
+from paritygate.pipelines.cli.view_options import view_options, warm_up_option, write_view
 
 
 @click.command("kserve")
@@ -26,11 +26,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view
     help="The release of Triton that KServe is to run, such as 25.10: refuse an ONNX file that is too new for it.  "
     "[required]",
 )
-@click.option(
-    "--samples",
-    metavar="FILE|MODULE:CALLABLE",
-    help="Warm the server up with the first row of these inputs before it reports ready.",
-)
+@warm_up_option
 def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, as a KServe InferenceService on Triton.
 

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    json_option,
-    quiet_option,
-    repository_option,
-    time_limit_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli.options import output_options, repository_option, time_limit_option
 from paritygate.roots import Root
 
 
@@ -45,9 +39,7 @@ from paritygate.roots import Root
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="Judge no more than the first N requests.")
 @repository_option
 @time_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@output_options
 def command(
     model: str,
     which: str,

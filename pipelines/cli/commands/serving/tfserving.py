@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.view_options import view_options, write_view
+from paritygate.pipelines.cli.view_options import base_path_option, view_options, write_view
 
 
 @click.command("tfserving")
@@ -14,11 +14,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view
     "The folder of all models of the server: what is written are DIR/NAME/VERSION/, DIR/models.config, which the "
     "server is started with, and DIR/batching-NAME.config."
 )
-@click.option(
-    "--base-path",
-    metavar="PATH",
-    help="The folder DIR as the server sees it, such as /models in a container; DIR if not given.",
-)
+@base_path_option
 def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, into a TensorFlow Serving model folder.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.view_options import view_options, write_view
+from paritygate.pipelines.cli.view_options import view_options, warm_up_option, write_view
 
 
 @click.command("triton")
@@ -15,11 +15,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view
     "written are DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/.",
     is_address=True,
 )
-@click.option(
-    "--samples",
-    metavar="FILE|MODULE:CALLABLE",
-    help="Warm the server up with the first row of these inputs before it reports ready.",
-)
+@warm_up_option
 @click.option(
     "--server",
     metavar="YY.MM",

@@ -137,10 +137,10 @@ def command(
     from paritygate.codec import to_data
     from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.live.loops import Arrivals
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown, print_errors
     from paritygate.pipelines.report.terminal.serving.tune import print_point, print_tuned
-    from paritygate.pipelines.tuning.load import Arrivals
     from paritygate.pipelines.tuning.request import TuneRequest, limits_of_tune
     from paritygate.pipelines.tuning.tune import tune
     from paritygate.pipelines.tuning.words import microseconds, whole_values

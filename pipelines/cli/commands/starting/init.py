@@ -6,14 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    WrittenPath,
-    columns_option,
-    json_option,
-    memory_limit_option,
-    quiet_option,
-    time_limit_option,
-)
+from paritygate.pipelines.cli.options import WrittenPath, columns_option, json_option, limit_options, quiet_option
 
 
 @click.command("init")
@@ -45,8 +38,7 @@ from paritygate.pipelines.cli.options import (
     help="Which signature of a SavedModel is meant, where it is not serving_default.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@time_limit_option
-@memory_limit_option
+@limit_options
 @quiet_option
 @json_option
 def command(

@@ -14,7 +14,7 @@ from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, subg
 from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.text import a_or_an
+from paritygate.text import a_or_an, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, RuntimeError) as err:
-        msg = f"{path} is not an ONNX model: {_first_line(err)}"
+        msg = f"{path} is not an ONNX model: {first_line(err)}"
         raise InputFileError(msg, hint="export the model again; the file may be cut off or of another format") from err
     if not model.graph.node and not model.graph.output:
         msg = f"{path} is not an ONNX model: its graph is empty ({path.stat().st_size} bytes)"
@@ -119,10 +119,6 @@ def _place_of_external_data(tensor: onnx.TensorProto) -> tuple[str, int, int]:
     return "/".join(part for part in location.split("/") if part != "."), offset, length
 
 
-def _first_line(err: BaseException) -> str:
-    return (str(err).strip() or type(err).__name__).splitlines()[0]
-
-
 def check_onnx(path: Path) -> None:
     """Check the file with onnx.checker, full check included; raise InputFileError if it is not valid."""
     import onnx
@@ -131,7 +127,7 @@ def check_onnx(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as err:
-        msg = f"{path} is not valid ONNX: {_first_line(err)}"
+        msg = f"{path} is not valid ONNX: {first_line(err)}"
         raise InputFileError(msg, hint="export the model again with another opset or exporter") from err
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
+from paritygate.text import first_line
 
 SERVING_SIGNATURE = "serving_default"
 _SERVING_TAG = "serve"
@@ -142,7 +143,7 @@ def load_savedmodel(path: Path, signature_key: str | None = None) -> SavedFuncti
         msg = f"a file of the SavedModel {path} is missing: {str(err).splitlines()[0]}"
         raise InputFileError(msg, hint="copy the whole folder, variables/ and assets/ included") from err
     except Exception as err:
-        line = (str(err).strip() or type(err).__name__).splitlines()[0]
+        line = first_line(err)
         msg = f"TensorFlow {tf.__version__} does not load {path}: {line}"
         raise BackendError(msg, hint="save the model again with this version of TensorFlow") from err
     function = model.signatures[key]

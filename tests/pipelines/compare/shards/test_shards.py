@@ -102,7 +102,7 @@ def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int)
 
     assert plain.code == code
     assert facts(called) == facts(plain)
-    for name in ("rows", "batches", "samples_digest", "decisions", "gold", "verdict", "notes"):
+    for name in ("rows", "batches", "mismatches", "samples_digest", "decisions", "gold", "verdict", "notes"):
         assert called.data[name] == plain.data[name], name
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from paritygate.errors import MeasurementError, UsageError
-from paritygate.pipelines.tuning.load import Arrivals, arrival_times, closed_loop, open_loop, percentile_of
+from paritygate.pipelines.live.loops import Arrivals, arrival_times, closed_loop, open_loop, percentile_of
 from paritygate.pipelines.tuning.words import microseconds, whole_values
 
 
@@ -58,7 +58,7 @@ def test_what_an_open_loop_gives_up_counts_as_never_answered() -> None:
 
 def test_callers_of_a_closed_loop_send_together_and_no_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nobody is answered before all are there, however late the last one starts.
-    monkeypatch.setattr("paritygate.pipelines.tuning.load._LONGEST", 6000.0)
+    monkeypatch.setattr("paritygate.pipelines.live.loops._LONGEST", 6000.0)
     together = threading.Barrier(4, timeout=600)
 
     def send(number: int) -> int:
@@ -78,7 +78,7 @@ def test_a_window_goes_on_until_there_are_enough_for_its_percentile(monkeypatch:
     # A clock that only requests move on, so that no pause of the machine counts.
     now = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: 0.0, monotonic=time.monotonic)
-    monkeypatch.setattr("paritygate.pipelines.tuning.load.time", clock)
+    monkeypatch.setattr("paritygate.pipelines.live.loops.time", clock)
 
     def send(number: int) -> int:
         now[0] += 1.0

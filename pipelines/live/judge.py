@@ -1,7 +1,8 @@
-"""Judges the answers to one captured request by those of the released file."""
+"""Judges the answers to one request by those of the released file."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.report.figures import share as share_words
 from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.decisions import decide, decide_label, label_axes
@@ -38,6 +40,37 @@ class Answered:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """How one answer differs from that of the released file; it names no value."""
+
+    flips: int = 0  # rows whose answer is another, whether or not the limits explain it
+    share: float = 0.0  # the largest difference as a share of the limit of its value; infinite without a limit
+    output: str = ""  # the first one that is wrong; empty for a right answer
+    wrong: int = 0  # its values beyond the limits
+    values: int = 0  # all of its values
+    broken: str = ""  # what is wrong with the form of the answer
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the answer has the right form, and each value is within its limit."""
+        return not (self.output or self.broken)
+
+    def __str__(self) -> str:
+        if self.broken or self.is_right:
+            return self.broken
+        largest = f", by {share_of_limit(self.share)} at most" if math.isfinite(self.share) else ""
+        return f"{self.output} is wrong in {self.wrong} of {self.values} values{largest}"
+
+
+def share_of_limit(share: float | None) -> str:
+    """Return the text of a largest difference; None is a difference without a limit."""
+    if share is None:
+        return "a difference without a limit"
+    words = share_words(share, 1.0)
+    return f"{words} its limit" if words.endswith("times") else f"{words} of its limit"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerJudge:
     """The rules of a release for one answer at a time."""
 
@@ -57,6 +90,44 @@ class AnswerJudge:
             return Answered(flipped=every, outside=every, noise=noise, broken=broken)
         flipped, outside = self._changed(like(actual, expected), expected, rows)
         return Answered(flipped=flipped & ~noise, outside=outside & ~noise, noise=noise)
+
+    def difference(self, actual: Arrays, expected: Arrays, *, rows: int) -> Difference:
+        """Return how an answer differs, where every value has to be within its limit, also beside a decision.
+
+        `expected` is as in `judge`. Labels, text and whole numbers have to be equal; the argmax of scores may be
+        another one that the limits explain.
+        """
+        broken = _broken(actual, expected)
+        if broken:
+            return Difference(flips=rows, share=math.inf, broken=broken)
+        actual = like(actual, expected)
+        flips = int(self._changed(actual, expected, rows)[0].sum())
+        largest, first = 0.0, Difference()
+        for name, wanted in expected.items():
+            beyond, share = self._beyond(name, actual[name], expected)
+            largest = max(largest, share)
+            if first.is_right and beyond.any():
+                first = Difference(output=name, wrong=int(np.count_nonzero(beyond)), values=wanted.size)
+        return Difference(flips=flips, share=largest, output=first.output, wrong=first.wrong, values=first.values)
+
+    def _beyond(self, name: str, actual: NDArray[np.generic], expected: Arrays) -> tuple[NDArray[np.bool_], float]:
+        """Return which values of an output are wrong, and the largest difference as a share of its limit."""
+        wanted = expected[name]
+        if name not in self.limits:
+            wrong = self._of_output(name, actual, expected)[1]
+            return wrong, math.inf if wrong.any() else 0.0
+        left_out = np.ma.getmaskarray(wanted)
+        found, right = _wide(actual), _wide(wanted)
+        limits = self.limits[name]
+        beyond = ~limits.is_within(found, right) & ~left_out
+        counts = np.isfinite(found) & np.isfinite(right) & ~left_out
+        band = np.broadcast_to(limits.band(right), right.shape)[counts]
+        apart = np.abs(found[counts] - right[counts])
+        shares = np.divide(apart, band, out=np.where(apart > 0, math.inf, 0.0), where=band > 0)
+        # A substitute of a fill value is right, although its limit is 0.
+        explained = shares[~np.isinf(shares) | beyond[counts]]
+        largest = float(explained.max()) if explained.size else 0.0
+        return beyond, math.inf if (beyond & ~counts).any() else largest
 
     def _changed(self, actual: Arrays, expected: Arrays, rows: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which rows flip, and which do so outside of the band, in any output."""
@@ -92,10 +163,10 @@ class AnswerJudge:
         return beyond, beyond
 
 
-def check_judgeable(rules: GateRules, dtypes: Mapping[str, str]) -> None:
-    """Raise UsageError where answers cannot be judged one by one; `dtypes` are those of the released file's outputs."""
+def check_judgeable(rules: GateRules, dtypes: Mapping[str, str], command: str) -> None:
+    """Raise UsageError where a command cannot judge answers one by one; `dtypes` are those of the outputs."""
     if rules.matches:
-        msg = "the release matches detections, which shadow does not judge"
+        msg = f"the release matches detections, which {command} does not judge"
         raise UsageError(msg, hint="compare the server on samples: convert-and-validate compare")
     floats = [name for name, dtype in dtypes.items() if is_float_dtype(dtype) and name not in rules.ignored]
     for decision in rules.decisions:

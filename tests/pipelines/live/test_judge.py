@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.shadow.judge import AnswerJudge, check_judgeable
+from paritygate.pipelines.live.judge import AnswerJudge, check_judgeable
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.decisions import parse_decision
@@ -90,4 +90,4 @@ def test_a_decision_on_what_is_not_compared_as_floats_is_wrong_usage(decision: s
     rules = replace(_judge(decision).rules, ignored={"left_out": "a random vector"})
 
     with pytest.raises(UsageError, match="no float output that is compared"):
-        check_judgeable(rules, {"y": "float32", "label": "int64", "left_out": "float32"})
+        check_judgeable(rules, {"y": "float32", "label": "int64", "left_out": "float32"}, "shadow")

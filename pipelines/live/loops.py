@@ -14,9 +14,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from paritygate.text import StrEnum
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 # A window with few answers is extended up to so many times, until they suffice for its percentile.
@@ -25,30 +26,45 @@ _LONGEST = 4.0
 _LOOK_S, _LEAVE_S = 0.2, 5.0
 
 
-class Arrivals(str, Enum):
+class Arrivals(StrEnum):
     """The arrival times of an open loop: random at one rate, or at equal distances."""
 
     POISSON = "poisson"
     CONSTANT = "constant"
 
-    def __str__(self) -> str:
-        return self.value
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sent(Generic[_Answer]):
+    """A request with its answer."""
+
+    at: float  # seconds from the beginning: when it was sent, or was to be sent in an open loop
+    latency: float  # seconds from then to the answer
+    answer: _Answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window(Generic[_Answer]):
     """The requests of one period, and their outcome."""
 
-    latencies: Sequence[float]  # seconds; infinite for requests that were never sent
+    sent: Sequence[Sent[_Answer]]
     seconds: float  # from the first request to the last answer
-    answers: Counter[_Answer]  # with their numbers; equal ones are kept once
     unsent: int = 0  # open-loop requests given up, because the server was too far behind
     client_share: float = 0.0  # of one processor; near 1, the client itself is measured
 
     @property
+    def latencies(self) -> list[float]:
+        """Return seconds of each request; infinite for those that were never sent."""
+        return [each.latency for each in self.sent] + [math.inf] * self.unsent
+
+    @property
+    def answers(self) -> Counter[_Answer]:
+        """Return the answers with their numbers."""
+        return Counter(each.answer for each in self.sent)
+
+    @property
     def answered(self) -> int:
         """How many requests were answered."""
-        return len(self.latencies) - self.unsent
+        return len(self.sent)
 
     @property
     def per_second(self) -> float:
@@ -57,14 +73,27 @@ class Window(Generic[_Answer]):
 
 
 @dataclass(kw_only=True)
-class _Callers:
+class _Callers(Generic[_Answer]):
     """Callers in threads, which stop together: at the end, at the first error, or at a signal."""
 
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event
+    begin: float = 0.0
+    spent: float = 0.0
     errors: list[BaseException] = field(default_factory=list)
+    # Each caller has a list of its own, because one list would be waited for.
+    sent: list[list[Sent[_Answer]]] = field(default_factory=list)
 
-    def run(self, calls: Sequence[Callable[[], None]]) -> None:
-        threads = [threading.Thread(target=self._call, args=(call,), daemon=True) for call in calls]
+    def __post_init__(self) -> None:
+        """Start the clocks."""
+        self.begin, self.spent = time.perf_counter(), time.process_time()
+
+    def run(self, call: Callable[[int, list[Sent[_Answer]]], None], callers: int) -> None:
+        """Run `call` in so many threads, with the number of the caller and its own list."""
+        self.sent = [[] for _ in range(callers)]
+        threads = [
+            threading.Thread(target=self._call, args=(functools.partial(call, number, mine),), daemon=True)
+            for number, mine in enumerate(self.sent)
+        ]
         try:
             for thread in threads:
                 thread.start()
@@ -88,36 +117,59 @@ class _Callers:
             self.errors.append(err)
             self.stop.set()
 
+    def window(self, asked: int = 0) -> Window[_Answer]:
+        """Return the outcome, of so many requests that were to be sent."""
+        seconds = time.perf_counter() - self.begin
+        sent = tuple(itertools.chain.from_iterable(self.sent))
+        return Window(
+            sent=sent,
+            seconds=seconds,
+            unsent=max(0, asked - len(sent)),
+            client_share=(time.process_time() - self.spent) / seconds if seconds > 0 else 0.0,
+        )
 
-def closed_loop(
-    send: Callable[[int], _Answer], *, callers: int, seconds: float, least: int = 1, first: int = 0
+
+def closed_loop(  # noqa: PLR0913 - what is sent, by how many, and how long
+    send: Callable[[int], _Answer],
+    *,
+    callers: int,
+    seconds: float,
+    least: int = 1,
+    most: float = math.inf,
+    first: int = 0,
+    spawn_rate: float = math.inf,
+    stop: threading.Event | None = None,
 ) -> Window[_Answer]:
     """Return the outcome of callers that send again after each answer, for so many seconds.
 
     `send` gets the number of a request, from `first` on, and runs in several threads. For `least` answers, the time is
-    extended up to four times. The first error of `send` ends all.
+    extended up to four times; after `most` requests it ends. `spawn_rate` callers begin a second, and the time counts
+    from when the last one does. The first error of `send` ends all, and so does `stop`.
     """
-    numbers = itertools.count(first)
-    results: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
-    group = _Callers()
-    begin, spent = time.perf_counter(), time.process_time()
-    end, latest = begin + seconds, begin + seconds * _LONGEST
+    numbers = itertools.count()
+    group: _Callers[_Answer] = _Callers(stop=stop or threading.Event())
+    begin, ramp = group.begin, (callers - 1) / spawn_rate
+    end, latest = begin + ramp + seconds, begin + ramp + seconds * _LONGEST
     answered = itertools.count(1)
     enough = threading.Event()
 
-    def call(mine: _Found[_Answer]) -> None:
+    def call(caller: int, mine: list[Sent[_Answer]]) -> None:
+        if group.stop.wait(caller / spawn_rate):
+            return
         while not group.stop.is_set():
             sent = time.perf_counter()
             if sent >= latest or (sent >= end and enough.is_set()):
                 return
-            answer = send(next(numbers))
-            mine.latencies.append(time.perf_counter() - sent)
-            mine.answers[answer] += 1
+            number = next(numbers)
+            if number >= most:
+                return
+            answer = send(first + number)
+            mine.append(Sent(at=sent - begin, latency=time.perf_counter() - sent, answer=answer))
             if next(answered) >= least:
                 enough.set()
 
-    group.run([functools.partial(call, mine) for mine in results])
-    return _window(results, begin, spent)
+    group.run(call, callers)
+    return group.window()
 
 
 def arrival_times(rate: float, seconds: float, *, arrivals: Arrivals, seed: int) -> list[float]:
@@ -131,26 +183,30 @@ def arrival_times(rate: float, seconds: float, *, arrivals: Arrivals, seed: int)
     return times
 
 
-def open_loop(
-    send: Callable[[int], _Answer], times: Sequence[float], *, callers: int, give_up_s: float, first: int = 0
+def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
+    send: Callable[[int], _Answer],
+    times: Sequence[float],
+    *,
+    callers: int,
+    give_up_s: float,
+    first: int = 0,
+    stop: threading.Event | None = None,
 ) -> Window[_Answer]:
     """Return the outcome of requests at fixed times, in seconds from the beginning.
 
-    `send` gets the number of a request, from `first` on, and runs in several threads; its first error ends all. A
-    request without a free caller is late, which counts. One that is `give_up_s` late ends the loop, because the queue
-    would grow forever.
+    `send` gets the number of a request, from `first` on, and runs in several threads; its first error ends all, and so
+    does `stop`. A request without a free caller is late, which counts. One that is `give_up_s` late ends the loop,
+    because the queue would grow forever.
     """
     numbers = itertools.count()
-    results: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
-    group = _Callers()
-    begin, spent = time.perf_counter(), time.process_time()
+    group: _Callers[_Answer] = _Callers(stop=stop or threading.Event())
 
-    def call(mine: _Found[_Answer]) -> None:
+    def call(_: int, mine: list[Sent[_Answer]]) -> None:
         while not group.stop.is_set():
             number = next(numbers)
             if number >= len(times):
                 return
-            at = begin + times[number]
+            at = group.begin + times[number]
             now = time.perf_counter()
             if now - at > give_up_s:
                 group.stop.set()
@@ -158,32 +214,10 @@ def open_loop(
             if now < at and group.stop.wait(at - now):
                 return
             answer = send(first + number)
-            mine.latencies.append(time.perf_counter() - at)
-            mine.answers[answer] += 1
+            mine.append(Sent(at=times[number], latency=time.perf_counter() - at, answer=answer))
 
-    group.run([functools.partial(call, mine) for mine in results])
-    window = _window(results, begin, spent)
-    unsent = len(times) - len(window.latencies)
-    return replace(window, latencies=(*window.latencies, *itertools.repeat(math.inf, unsent)), unsent=unsent)
-
-
-@dataclass(kw_only=True, slots=True)
-class _Found(Generic[_Answer]):
-    latencies: list[float] = field(default_factory=list)
-    answers: Counter[_Answer] = field(default_factory=Counter)
-
-
-def _window(found: Sequence[_Found[_Answer]], begin: float, spent: float) -> Window[_Answer]:
-    seconds = time.perf_counter() - begin
-    answers: Counter[_Answer] = Counter()
-    for each in found:
-        answers.update(each.answers)
-    return Window(
-        latencies=tuple(itertools.chain.from_iterable(each.latencies for each in found)),
-        seconds=seconds,
-        answers=answers,
-        client_share=(time.process_time() - spent) / seconds if seconds > 0 else 0.0,
-    )
+    group.run(call, callers)
+    return group.window(len(times))
 
 
 def percentile_of(latencies: Sequence[float], percentile: float) -> float:

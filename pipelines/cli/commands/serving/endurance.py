@@ -1,0 +1,92 @@
+"""`endurance`: load a server for a long time, and look for leaks and drift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paritygate.pipelines.cli.live_options import live_options
+from paritygate.pipelines.cli.options import AMOUNT
+
+
+@click.command("endurance")
+@click.argument("url")
+@click.option("--minutes", default=5.0, show_default=True, type=AMOUNT, help="How long requests are sent.")
+@click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Send no more requests than this.")
+@click.option(
+    "--users", default=4, show_default=True, type=click.IntRange(1, 1024), help="Users that wait for each answer."
+)
+@click.option("--rate", type=AMOUNT, metavar="N", help="Requests a second, in place of --users.")
+@click.option(
+    "--max-growth", default=1.0, show_default=True, type=AMOUNT, help="Limit on the growth of memory, MiB a minute."
+)
+@click.option("--max-slowdown", type=AMOUNT, metavar="FACTOR", help="Limit on the growth of latency, such as 1.5.")
+@click.option(
+    "--max-batch",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1, 4096),
+    help="Repeat one row in batches of up to so many.",
+)
+@click.option("--without-memory", is_flag=True, help="Judge a server whose memory cannot be measured.")
+@live_options
+def command(
+    *,
+    live: dict[str, Any],
+    minutes: float,
+    requests: int | None,
+    users: int,
+    rate: float | None,
+    max_growth: float,
+    max_slowdown: float | None,
+    max_batch: int,
+    without_memory: bool,
+    report: Path | None,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Load the model at URL for a long time, and find leaks, slower answers and answers that drift.
+
+    Every answer is compared with that of a released file. Memory counts after a warm-up of a third of the time. Before
+    and after the load, one row is repeated in growing batches.
+
+    The exit code is 0 for pass. It is 1 for wrong or missing answers, a leak, or drift. It is 3 if memory is not
+    measured, or if the time is too short to judge its growth.
+
+    \b
+    Example:
+      convert-and-validate endurance http://127.0.0.1:8000/v2/models/scores \\
+        --against scores@prod --samples inputs.npz --minutes 10 --rate 50
+    """
+    from paritygate.codec import to_data
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.live.endurance import endurance
+    from paritygate.pipelines.live.endurance_page import write_endurance_page
+    from paritygate.pipelines.live.endurance_result import EnduranceRequest
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.printing import Shown
+    from paritygate.pipelines.report.terminal.serving.endurance import print_endurance, print_period
+    from paritygate.text import counted
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    request = EnduranceRequest(
+        **live,
+        seconds=minutes * 60,
+        requests=requests,
+        users=users,
+        rate=rate,
+        most_growth=max_growth,
+        most_slowdown=max_slowdown,
+        most_batch=max_batch,
+        is_memory_needed=not without_memory,
+    )
+    with progress_of(request.model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
+        result = endurance(request, progress=progress, watch=lambda period: print_period(period, shown))
+        did(f"sent {counted(result.requests, 'request')}")
+    write_endurance_page(result, report)
+    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+    print_endurance(result, report, shown)
+    return result.exit_code

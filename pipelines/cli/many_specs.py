@@ -1,0 +1,122 @@
+"""`run` of many specs, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from paritygate.codec import to_data
+from paritygate.errors import ParitygateError, UsageError
+from paritygate.files import storage_errors, write_bytes_atomically
+from paritygate.pipelines.cache.finished_run import AskedOfRun, find_finished_run
+from paritygate.pipelines.cli.formats import Result
+from paritygate.pipelines.fleet.fleet import FleetEntry, FleetRequest, run_fleet
+from paritygate.pipelines.report.fleet import render_fleet
+from paritygate.pipelines.report.terminal.fleet import print_ended, print_fleet
+from paritygate.pipelines.report.terminal.printing import Shown
+from paritygate.pipelines.run.workspace import worst_code
+from paritygate.pipelines.spec.loading import load_spec
+
+# What is said of all runs here, and of none of them.
+_OF_ALL = {"workers", "quiet", "verbose", "form", "json_target"}
+PAGE = "index.html"
+
+
+def words_of_options() -> list[str]:
+    """Return the options of the current command as they were typed, for a run of one spec."""
+    ctx = click.get_current_context()
+    words: list[str] = []
+    for option in ctx.command.params:
+        name = str(option.name)
+        if not isinstance(option, click.Option) or name in _OF_ALL:
+            continue
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = ctx.params[name]
+        if option.is_flag:
+            words.append(option.opts[0] if value else option.secondary_opts[0])
+            continue
+        for each in value if option.multiple else (value,):
+            words += [option.opts[0], str(each)]
+    return words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManySpecs:
+    """Many runs of one call."""
+
+    specs: Sequence[str]
+    workers: int
+    root: Path
+    requests: Sequence[AskedOfRun]  # one for each spec, or none where nothing is reused
+    written: Result
+    shown: Shown
+
+    def run(self) -> int:
+        """Run all specs, print and write how each ended, and return the worst exit code.
+
+        Raises:
+            UsageError: A format of standard output is asked for that holds one run, or two specs are of one model.
+        """
+        if self.written.form not in {"text", "json"}:
+            msg = f"--format {self.written.form} is not made of several processes"
+            raise UsageError(msg, hint="leave out --workers and name the specs, or write --json FILE")
+        _check_names(self.specs)
+        unchanged = self._unchanged()
+        left = [spec for spec in self.specs if spec not in unchanged]
+        folder = self._folder()
+        ended = list(unchanged.values())
+
+        def done(entry: FleetEntry) -> None:
+            ended.append(entry)
+            if not self.shown.is_quiet:
+                print_ended(entry, len(ended), len(self.specs))
+
+        request = FleetRequest(specs=left, workers=self.workers, words=words_of_options(), folder=folder)
+        ran = {entry.spec: entry for entry in run_fleet(request, done)} if left else {}
+        entries = [unchanged.get(spec) or ran[spec] for spec in self.specs]
+        page = folder / PAGE
+        write_bytes_atomically(page, render_fleet(entries, folder).encode())
+        code = worst_code([entry.exit_code for entry in entries])
+        self.written.write({"schema_version": 1, "exit_code": code, "runs": [_data(entry) for entry in entries]})
+        print_fleet(entries, page, self.shown)
+        return code
+
+    def _unchanged(self) -> dict[str, FleetEntry]:
+        found = {}
+        for asked in self.requests:
+            run = find_finished_run(asked)
+            if run is not None:
+                found[asked.spec] = FleetEntry(spec=asked.spec, exit_code=0, seconds=0.0, outcome=run.outcome_now())
+        return found
+
+    def _folder(self) -> Path:
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        folder = self.root / "fleets" / stamp
+        with storage_errors(folder):
+            folder.mkdir(parents=True)
+        return folder
+
+
+def _check_names(specs: Sequence[str]) -> None:
+    """Raise UsageError for two specs of one model: which release is the last would depend on the time."""
+    first: dict[str, str] = {}
+    for spec in specs:
+        try:
+            name = load_spec(spec).name
+        except ParitygateError:
+            # It is an error of its own run.
+            continue
+        if first.setdefault(name, spec) != spec:
+            msg = f"{first[name]} and {spec} are both of the model {name!r}"
+            raise UsageError(msg, hint="give each spec a model.name of its own, or run them one by one")
+
+
+def _data(entry: FleetEntry) -> dict[str, Any]:
+    return {**entry.outcome, **{key: value for key, value in to_data(entry).items() if key != "outcome"}}

@@ -1,0 +1,218 @@
+"""Run many specs, several at a time, each by the command as it runs alone: what one does never stops the others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ExitCode, InputFileError, UsageError
+from paritygate.files import read_json
+from paritygate.text import counted
+
+_SPECS = (".yaml", ".yml")
+# With another path of modules, a run would be another one for the cache.
+_COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from paritygate.__main__ import main; main()"
+# Runs clean up after Ctrl-C.
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetRequest:
+    """What is asked of many runs."""
+
+    specs: Sequence[str]
+    workers: int
+    words: Sequence[str]  # options of each run
+    folder: Path  # for what each printed, and its JSON
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetEntry:
+    """How the run of one spec ended."""
+
+    spec: str
+    exit_code: int
+    seconds: float
+    outcome: Mapping[str, Any]  # an entry of `runs` in the JSON of `run`
+    log: str = ""  # what it printed; empty where nothing was run, because nothing has changed
+
+    @property
+    def model(self) -> str:
+        """The name of the model, or of the spec where that cannot be read."""
+        return str(self.outcome.get("model") or Path(self.spec).stem)
+
+    @property
+    def why(self) -> str:
+        """The release, or why there is none, in one line."""
+        release, error = self.outcome.get("release"), self.outcome.get("error")
+        if release:
+            return (
+                f"released version {release['version']}" if release.get("record") else f"version {release['version']}"
+            )
+        if error:
+            return str(error.get("message", error)) if isinstance(error, dict) else str(error)
+        variants = self.outcome.get("variants") or {}
+        failed = [name for name, result in variants.items() if result and result.get("verdict") != "pass"]
+        made = self.outcome.get("failures") or {}
+        return str(self.outcome.get("not_released") or ", ".join([*failed, *made]) or "nothing was released")
+
+
+def specs_in(texts: Sequence[str]) -> list[str]:
+    """Return the specs that are named, and those in the folders that are named, in the order of their names.
+
+    Raises:
+        UsageError: A folder holds no spec, or one spec is named twice.
+    """
+    specs: list[str] = []
+    for text in texts:
+        folder = Path(text)
+        if not folder.is_dir():
+            specs.append(text)
+            continue
+        found = sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file())
+        if not found:
+            msg = f"the folder {text} holds no spec (seen: {counted(len(list(folder.iterdir())), 'file')}, none .yaml)"
+            raise UsageError(msg, hint="name a folder of specs, or write a spec with init")
+        specs += found
+    twice = next((spec for at, spec in enumerate(specs) if spec in specs[:at]), None)
+    if twice is not None:
+        msg = f"the spec {twice} is named twice"
+        raise UsageError(msg, hint="name each spec once")
+    return specs
+
+
+def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> list[FleetEntry]:
+    """Run all specs, call `done` with each that ends, and return the entries in the order of the specs.
+
+    On Ctrl-C, the runs are interrupted as if each had got it, and KeyboardInterrupt is raised when they have ended.
+    """
+    runs = [_Run(spec=spec, at=at, folder=request.folder, words=request.words) for at, spec in enumerate(request.specs)]
+    waiting: queue.SimpleQueue[_Run] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[FleetEntry] = queue.SimpleQueue()
+    for run in runs:
+        waiting.put(run)
+    is_over = threading.Event()
+    entries: dict[str, FleetEntry] = {}
+    threads = [
+        threading.Thread(target=_work, args=(waiting, ended, is_over), daemon=True)
+        for _ in range(min(request.workers, len(runs)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        while len(entries) < len(runs):
+            # A wait without a limit does not hear Ctrl-C everywhere.
+            with contextlib.suppress(queue.Empty):
+                entry = ended.get(timeout=1.0)
+                entries[entry.spec] = entry
+                done(entry)
+    finally:
+        is_over.set()
+        for run in runs:
+            run.interrupt()
+        end = time.monotonic() + _PATIENCE_S
+        for run in runs:
+            run.wait(end - time.monotonic())
+        for thread in threads:
+            thread.join()
+    return [entries[spec] for spec in request.specs]
+
+
+def _work(waiting: queue.SimpleQueue[_Run], ended: queue.SimpleQueue[FleetEntry], is_over: threading.Event) -> None:
+    while not is_over.is_set():
+        try:
+            run = waiting.get_nowait()
+        except queue.Empty:
+            return
+        ended.put(run.result())
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """The run of one spec in a process of its own."""
+
+    spec: str
+    at: int
+    folder: Path
+    words: Sequence[str]
+    _process: subprocess.Popen[bytes] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_over: bool = False
+
+    def result(self) -> FleetEntry:
+        """Run the spec, and return how that ended, whatever happens."""
+        name = f"{self.at + 1:04}"
+        log, outcome = self.folder / f"{name}.log", self.folder / f"{name}.json"
+        words = [sys.executable, "-c", _COMMAND, json.dumps(sys.path), "run", self.spec, *self.words]
+        begun = time.monotonic()
+        try:
+            with log.open("wb") as stream:
+                with self._lock:
+                    if self._is_over:
+                        return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": "interrupted"}}, "")
+                    # In a session of its own, it gets Ctrl-C once, from here.
+                    self._process = subprocess.Popen(  # noqa: S603 - our own command
+                        [*words, "--json", str(outcome)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=stream,
+                        stderr=stream,
+                        start_new_session=True,
+                    )
+                code = self._process.wait()
+            return self._entry(begun, code, _outcome(outcome, log, code), str(log))
+        except OSError as err:
+            return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": str(err)}}, "")
+
+    def interrupt(self) -> None:
+        """Let the run end as after Ctrl-C, or not begin."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.send_signal(signal.SIGINT)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, and then end the run with all its processes."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(seconds, 0))
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _entry(self, begun: float, code: int, outcome: Mapping[str, Any], log: str) -> FleetEntry:
+        return FleetEntry(
+            spec=self.spec,
+            # One that was killed has no code of its own.
+            exit_code=code if code >= 0 else int(ExitCode.NOT_MEASURED),
+            seconds=round(time.monotonic() - begun, 3),
+            outcome=outcome,
+            log=log,
+        )
+
+
+def _outcome(written: Path, log: Path, code: int) -> Mapping[str, Any]:
+    """Return what a run wrote of itself; where it wrote nothing, its first line of an error."""
+    with contextlib.suppress(OSError, InputFileError, json.JSONDecodeError, LookupError, TypeError):
+        (outcome,) = read_json(written)["runs"]
+        return dict(outcome)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    errors = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+    killed = f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+    return {"error": {"message": next(errors, killed)}}
+
+
+def entries_in_order(entries: Sequence[FleetEntry]) -> Iterator[FleetEntry]:
+    """Yield the entries that need attention first."""
+    yield from sorted(entries, key=lambda entry: (entry.exit_code == 0, -entry.exit_code, entry.model))

@@ -1,0 +1,247 @@
+"""Run `endurance`: send requests for a long time, and look for leaks, slower answers and answers that drift."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.live.batches import Repeats, repeated
+from paritygate.pipelines.live.endurance_result import Drift, EnduranceRequest, EnduranceResult, Period
+from paritygate.pipelines.live.loops import (
+    Arrivals,
+    Window,
+    arrival_times,
+    closed_loop,
+    open_loop,
+    percentile_of,
+)
+from paritygate.pipelines.live.processes import MEBIBYTE
+from paritygate.pipelines.live.slope import Trend, trend_of
+from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
+from paritygate.pipelines.process.child import Progress
+from paritygate.text import counted
+
+_MS = 1000.0
+# Periods are so many, and none is shorter.
+_PERIODS, _SHORTEST_S = 60, 0.5
+# What a server does in this part of the time, and no longer, is its warm-up.
+_WARM_UP, _LONGEST_WARM_UP_S = 1 / 3, 120.0
+# How much the differences may grow, as a share of the limit: correct servers answer batches of other sizes by less.
+_MOST_DRIFT = 0.1
+_OF_FIRST = 1 / 3
+_CALLERS = 64
+_BEHIND_S = 10.0
+
+
+def check_plan(request: EnduranceRequest) -> None:
+    """Raise UsageError for a load that takes longer than allowed."""
+    if request.seconds > request.most_s:
+        msg = f"the load takes {request.seconds:.0f} s (allowed: {request.most_s:.0f} s)"
+        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.seconds)}, or send less")
+
+
+def endurance(
+    request: EnduranceRequest,
+    *,
+    progress: Progress = lambda *_: None,
+    watch: Callable[[Period], None] = lambda _: None,
+) -> EnduranceResult:
+    """Load a server for a long time, and judge its memory, its latency and each of its answers.
+
+    `progress` is called while the released file runs on the samples, and `watch` with each period.
+
+    Raises:
+        UsageError: The load is not allowed, or there is no such release.
+        MeasurementError: The server does not answer.
+        BackendError: It answers with an error before it is loaded.
+        ParitygateError: The released file fails on the samples.
+    """
+    check_plan(request)
+    callers = request.users if request.rate is None else _CALLERS
+    target = prepare(request, "endurance", callers=callers, progress=progress)
+    begin = time.monotonic()
+    result = EnduranceResult(
+        served=target.served,
+        verdict="fail",
+        described_otherwise=target.described_otherwise,
+        not_watched=target.watch.why,
+    )
+    if target.described_otherwise:
+        reason = "the server describes another model, so it was not loaded"
+        return replace(result, reasons=(reason,), seconds=time.monotonic() - begin)
+    result = _Endurance(request=request, target=target, callers=callers, watch=watch).run(result)
+    return replace(result, notes=target.version_notes(), seconds=time.monotonic() - begin)
+
+
+@dataclass(kw_only=True)
+class _Endurance:
+    """One long load of one server."""
+
+    request: EnduranceRequest
+    target: Target
+    callers: int
+    watch: Callable[[Period], None]
+    tally: Tally = field(default_factory=Tally)
+    periods: list[Period] = field(default_factory=list)
+    # Of each period: when it began and ended, by the clock of the looks.
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    def run(self, result: EnduranceResult) -> EnduranceResult:
+        """Return the result."""
+        traffic = self.target.traffic
+        self.tally = self.target.look()
+        before = repeated(traffic, self._sizes())
+        if not failures(self.tally):
+            with self.target.watch.watching():
+                self._load()
+        after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_gone else ()
+        memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
+        wrong = [*failures(self.tally), *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
+        unclear = list(self._unclear(memory))
+        tally = self.tally
+        return replace(
+            result,
+            verdict="fail" if wrong else "inconclusive" if unclear else "pass",
+            reasons=tuple(wrong or unclear),
+            requests=traffic.sent,
+            answers=tally.answered,
+            wrong=tally.wrong,
+            flips=tally.flips,
+            errors=tally.errors,
+            lost=tally.lost,
+            statuses=tally.statuses,
+            largest_share=tally.largest_share,
+            first_failure=tally.first,
+            memory=memory,
+            latency=latency,
+            drift=drift,
+            batches_before=before,
+            batches_after=after,
+            periods=tuple(self.periods),
+        )
+
+    def _sizes(self) -> list[int]:
+        return [2**power for power in range(self.request.most_batch.bit_length())]
+
+    def _load(self) -> None:
+        traffic, request = self.target.traffic, self.request
+        begin = time.perf_counter()
+        length = max(_SHORTEST_S, request.seconds / _PERIODS)
+        while not traffic.is_gone:
+            left_s = begin + request.seconds - time.perf_counter()
+            left = traffic.left if request.requests is None else min(traffic.left, request.requests - traffic.sent)
+            if left <= 0 or left_s <= 0:
+                return
+            start, first = time.perf_counter(), traffic.sent
+            window = traffic.measure(self._loop(min(length, left_s), left), self.callers)
+            self.spans.append((start, time.perf_counter()))
+            self._keep(window, first, start - begin)
+
+    def _loop(
+        self, seconds: float, left: int
+    ) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
+        first, rate = self.target.traffic.sent, self.request.rate
+        if rate is None:
+            return lambda send, stop: closed_loop(
+                send, callers=self.callers, seconds=seconds, most=left, first=first, stop=stop
+            )
+        times = arrival_times(rate, seconds, arrivals=Arrivals.POISSON, seed=first)[:left]
+        return lambda send, stop: open_loop(
+            send, times, callers=self.callers, give_up_s=_BEHIND_S, first=first, stop=stop
+        )
+
+    def _keep(self, window: Window[Exchange], first: int, start: float) -> None:
+        traffic = self.target.traffic
+        self.tally = added(self.tally, traffic.tally(window.sent))
+        right = [each for each in window.sent if each.answer.outcome is Outcome.ANSWERED]
+        latencies = [each.latency for each in right]
+        shares = [traffic.difference_of(each.answer).share for each in right]
+        looks = self.target.watch.looks
+        period = Period(
+            at=start + window.seconds / 2,
+            first_request=first,
+            requests=window.answered,
+            per_second=len(right) / max(window.seconds, 1e-9),
+            p50_ms=_ms(percentile_of(latencies, 50.0)),
+            p99_ms=_ms(percentile_of(latencies, 99.0)),
+            share=_finite(statistics.median(shares)) if shares else None,
+            memory=looks[-1].memory / MEBIBYTE if looks else None,
+        )
+        self.periods.append(period)
+        self.watch(period)
+
+    def _memory(self) -> Trend | None:
+        """Return the growth of the server's memory while it is loaded, in MiB."""
+        if not self.spans:
+            return None
+        begin, end = self.spans[0][0], self.spans[-1][1]
+        looks = [look for look in self.target.watch.looks if begin <= look.at <= end]
+        return trend_after_warm_up([look.at - begin for look in looks], [look.memory / MEBIBYTE for look in looks])
+
+    def _latency(self) -> Trend | None:
+        found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
+        return trend_after_warm_up([at for at, _ in found], [latency for _, latency in found])
+
+    def _growth(self, memory: Trend | None, latency: Trend | None, drift: Drift | None) -> Iterator[str]:
+        most = self.request.most_growth
+        if memory is not None and memory.exceeds(most):
+            yield (
+                f"the server's memory grows by {memory.per_minute:.3g} MiB a minute (at least {memory.low:.3g}, "
+                f"allowed {most:.3g})"
+            )
+        slowdown = self.request.most_slowdown
+        if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
+            yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
+        if drift is not None and drift.last - drift.first > _MOST_DRIFT:
+            yield f"answers drift from request {drift.request} on"
+
+    def _unclear(self, memory: Trend | None) -> Iterator[str]:
+        if not self.request.is_memory_needed:
+            return
+        if memory is None:
+            yield f"memory was not measured: {self.target.watch.why or 'the load was too short'}"
+        elif memory.is_unclear(self.request.most_growth):
+            yield (
+                f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
+                f"limit {self.request.most_growth:.3g}; load it for longer"
+            )
+
+
+def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Trend | None:
+    """Return the trend of a series without its warm-up: a third of its time, and at most two minutes."""
+    if not times:
+        return None
+    warm = times[0] + min(_WARM_UP * (times[-1] - times[0]), _LONGEST_WARM_UP_S)
+    kept = [(at, value) for at, value in zip(times, values, strict=True) if at >= warm]
+    return trend_of([at for at, _ in kept], [value for _, value in kept])
+
+
+def drift_of(periods: Sequence[Period]) -> Drift | None:
+    """Return how the median difference of a period rises above those of the first third; None for too few periods."""
+    shares = [(period.share, period.first_request) for period in periods if period.share is not None]
+    cut = math.ceil(_OF_FIRST * len(shares))
+    if not shares[cut:]:
+        return None
+    last, request = max(shares[cut:], key=lambda pair: pair[0])
+    return Drift(first=max(share for share, _ in shares[:cut]), last=last, request=request)
+
+
+def _of_batches(batches: Sequence[Repeats]) -> Iterator[str]:
+    wrong = sum(each.wrong for each in batches)
+    if wrong:
+        first = next(each.first_wrong for each in batches if each.first_wrong)
+        yield f"{counted(wrong, 'row')} of repeated rows wrong in a batch ({first})"
+
+
+def _ms(seconds: float) -> float | None:
+    return seconds * _MS if math.isfinite(seconds) else None
+
+
+def _finite(share: float) -> float | None:
+    return share if math.isfinite(share) else None

@@ -1,0 +1,77 @@
+"""The tables of a long load, and its page in HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from paritygate.pipelines.live.chart import series_chart
+from paritygate.pipelines.live.endurance_result import EnduranceResult
+from paritygate.pipelines.live.judge import share_of_limit
+from paritygate.pipelines.live.page import failure_words, write_page
+from paritygate.pipelines.live.slope import Trend
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
+
+
+def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
+    """Write the page of a long load, if a path is given; may raise StorageError."""
+    memory = [(period.at, period.memory) for period in result.periods if period.memory is not None]
+    latency = [(period.at, period.p50_ms) for period in result.periods if period.p50_ms is not None]
+    charts = (series_chart("Memory of the server", "MiB", memory), series_chart("Latency, p50", "ms", latency))
+    write_page(
+        path,
+        kicker="Endurance report",
+        served=result.served,
+        verdict=result.verdict,
+        why="; ".join(result.reasons),
+        tables=[facts("Over the whole time", endurance_facts(result)), *batch_tables(result)],
+        plots=[chart for chart in charts if chart is not None],
+        notes=endurance_notes(result),
+    )
+
+
+def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
+    """Yield the figures of a long load."""
+    yield "requests", figure(f"{result.requests:,}")
+    yield "wrong answers", figure(f"{result.wrong:,}")
+    yield "rows that changed", figure(f"{result.flips:,}")
+    yield "largest difference", figure(share_of_limit(result.largest_share))
+    yield "answered with an error", figure(f"{result.errors:,}")
+    yield "without an answer", figure(f"{result.lost:,}")
+    if result.memory is not None:
+        yield "memory", text(trend_words(result.memory, "MiB"))
+    if result.latency is not None:
+        yield "latency, p50", text(trend_words(result.latency, "ms"))
+    if result.drift is not None:
+        first, last = (share_of_limit(share) for share in (result.drift.first, result.drift.last))
+        yield "median difference of a period", text(f"{first} at first, then up to {last}")
+    if result.first_failure is not None:
+        yield "first failure", text(failure_words(result.first_failure))
+
+
+def trend_words(trend: Trend, unit: str) -> str:
+    """Return how a series grows, with the interval."""
+    interval = f"{number(trend.low)} to {number(trend.high)}"
+    return (
+        f"{number(trend.first)} to {number(trend.last)} {unit}, {number(trend.per_minute)} {unit} a minute "
+        f"(99 % interval: {interval})"
+    )
+
+
+def batch_tables(result: EnduranceResult) -> Sequence[Table]:
+    """Return the table of one row repeated in a batch; none without a batch."""
+    cells = []
+    for when, batches in (("before", result.batches_before), ("after", result.batches_after)):
+        for each in batches:
+            same = f"{each.same_bytes} of {each.rows}"
+            figures = (figure(f"{each.size}"), figure(f"{each.wrong}"), figure(same), text(each.refused or "-"))
+            cells.append((text(when), *figures))
+    columns = heads("load", ">rows", ">wrong", ">same bytes", "refused")
+    return [Table(caption="One row repeated in a batch", columns=columns, rows=tuple(cells))] if cells else []
+
+
+def endurance_notes(result: EnduranceResult) -> list[str]:
+    """Return the remarks on a long load."""
+    watched = [f"memory was not measured: {result.not_watched}"] if result.not_watched else []
+    return [*(f"description: {words}" for words in result.described_otherwise), *watched, *result.notes]

@@ -1,0 +1,255 @@
+"""Run `load`: send more and more requests, compare every answer, and find the highest rate that is sustained."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, open_loop, percentile_of
+from paritygate.pipelines.live.processes import Use
+from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
+from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
+from paritygate.pipelines.process.child import Progress
+
+_MS = 1000.0
+# An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
+_BEHIND_S, _BEHIND_STRESS = 10.0, 10.0
+# How much later than planned the last answer may come, in seconds and as a share of the time, for a sustained rate.
+_DRAIN_S, _DRAIN_SHARE = 1.0, 0.1
+_STRESS_TIMES = 2.0
+# From here on, this client is measured.
+_BUSY = 0.85
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    """One loop to run."""
+
+    users: int
+    rate: float | None = None  # None for a closed loop
+    is_stress: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.users} users" if self.rate is None else f"{self.rate:g} requests a second"
+
+
+def check_plan(request: LoadRequest) -> None:
+    """Raise UsageError for a load without a loop, or one that takes longer than allowed."""
+    if not request.users and not request.rates:
+        msg = "load has no loop (got no users and no rate)"
+        raise UsageError(msg, hint="write for example --users 1,4,16, or --rate 50,100")
+    if request.planned_s > request.most_s:
+        msg = f"the load takes {request.planned_s:.0f} s (allowed: {request.most_s:.0f} s)"
+        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.planned_s)}, or send less")
+
+
+def load(
+    request: LoadRequest,
+    *,
+    progress: Progress = lambda *_: None,
+    watch: Callable[[Step], None] = lambda _: None,
+) -> LoadResult:
+    """Load a server, and judge each of its answers by the released file's.
+
+    `progress` is called while the released file runs on the samples, and `watch` with each loop.
+
+    Raises:
+        UsageError: The load is not allowed, or there is no such release.
+        MeasurementError: The server does not answer.
+        BackendError: It answers with an error before it is loaded.
+        ParitygateError: The released file fails on the samples.
+    """
+    check_plan(request)
+    callers = max([*request.users, request.most_callers if request.rates or request.stress_s else 1])
+    target = prepare(request, "load", callers=callers, progress=progress)
+    begin = time.monotonic()
+    result = LoadResult(
+        served=target.served,
+        verdict="fail",
+        described_otherwise=target.described_otherwise,
+        rows=request.rows,
+        questions=len(target.traffic.questions.inputs),
+        not_watched=target.watch.why,
+    )
+    if target.described_otherwise:
+        reason = "the server describes another model, so it was not loaded"
+        return replace(result, reasons=(reason,), seconds=time.monotonic() - begin)
+    with target.watch.watching():
+        result = _Load(request=request, target=target, begin=begin, watch=watch).run(result)
+    notes = (*target.version_notes(), *_busy_notes(result.steps))
+    return replace(result, notes=notes, seconds=time.monotonic() - begin)
+
+
+def _busy_notes(steps: Sequence[Step]) -> Iterator[str]:
+    if any(step.client_share > _BUSY for step in steps):
+        yield "this client used a whole processor in some loops: the server may answer more than is shown"
+
+
+@dataclass(kw_only=True)
+class _Load:
+    """One load of one server."""
+
+    request: LoadRequest
+    target: Target
+    begin: float
+    watch: Callable[[Step], None]
+    tally: Tally = field(default_factory=Tally)
+    steps: list[Step] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def run(self, result: LoadResult) -> LoadResult:
+        """Return the result."""
+        self.tally = self.target.look()
+        reasons = failures(self.tally, when=" before the load")
+        is_right = None
+        if not reasons:
+            for plan in self._plans():
+                self._run(plan)
+            best = self._best()
+            if best is not None and self.request.stress_s:
+                is_right = self._stress(best)
+            reasons = self._reasons(is_right_after_stress=is_right)
+            result = replace(result, highest_rate=None if best is None else best.per_second)
+        else:
+            result = replace(result, is_wrong_without_load=True)
+        tally = self.tally
+        return replace(
+            result,
+            verdict="fail" if reasons else "pass",
+            reasons=tuple(reasons),
+            requests=self.target.traffic.sent,
+            answers=tally.answered,
+            wrong=tally.wrong,
+            flips=tally.flips,
+            errors=tally.errors,
+            lost=tally.lost,
+            statuses=tally.statuses,
+            largest_share=tally.largest_share,
+            first_failure=tally.first,
+            steps=tuple(self.steps),
+            is_right_after_stress=is_right,
+            left_out=tuple(self.left_out),
+        )
+
+    def _plans(self) -> Iterator[_Plan]:
+        yield from (_Plan(users=users) for users in self.request.users)
+        yield from (_Plan(users=self.request.most_callers, rate=rate) for rate in self.request.rates)
+
+    def _reasons(self, *, is_right_after_stress: bool | None) -> list[str]:
+        found = failures(self.tally)
+        if not found and not any(step.is_sustained for step in self.steps):
+            found.append("no load is sustained")
+        unsent = sum(step.unsent for step in self.steps if step.is_stress)
+        if unsent:
+            found.append(f"{unsent} requests never sent under stress, because the server was too far behind")
+        if is_right_after_stress is False:
+            found.append("the server is wrong after the stress")
+        return found
+
+    def _best(self) -> Step | None:
+        sustained = [step for step in self.steps if step.is_sustained]
+        return max(sustained, key=lambda step: step.per_second, default=None)
+
+    def _stress(self, best: Step) -> bool | None:
+        """Send twice the highest sustained rate, and return whether the server is right afterwards."""
+        rate = _STRESS_TIMES * best.per_second
+        self._run(_Plan(users=self.request.most_callers, rate=rate, is_stress=True))
+        if not self.steps[-1].is_stress or self.target.traffic.is_gone:
+            return None
+        after = self.target.look()
+        self.tally = added(self.tally, after)
+        return not failures(after)
+
+    def _run(self, plan: _Plan) -> None:
+        traffic = self.target.traffic
+        if traffic.is_gone or not traffic.left or time.monotonic() - self.begin > self.request.most_s:
+            why = "the server stopped answering" if traffic.is_gone else "a limit is reached"
+            self.left_out.append(f"{plan}: {why}")
+            return
+        begin = time.perf_counter()
+        window = traffic.measure(self._loop(plan), plan.users)
+        use = self.target.watch.use_since(begin)
+        tally = traffic.tally(window.sent)
+        self.tally = added(self.tally, tally)
+        step = self._step(plan, window, tally, use)
+        self.steps.append(step)
+        self.watch(step)
+
+    def _loop(self, plan: _Plan) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
+        request, traffic = self.request, self.target.traffic
+        if plan.rate is None:
+            return lambda send, stop: closed_loop(
+                send,
+                callers=plan.users,
+                seconds=request.seconds,
+                most=traffic.left,
+                first=traffic.sent,
+                spawn_rate=request.spawn_rate or math.inf,
+                stop=stop,
+            )
+        seconds = request.stress_s if plan.is_stress else request.seconds
+        times = arrival_times(plan.rate, seconds, arrivals=request.arrivals, seed=request.seed)[: traffic.left]
+        give_up_s = _BEHIND_STRESS * max(seconds, _BEHIND_S) if plan.is_stress else _BEHIND_S
+        return lambda send, stop: open_loop(
+            send, times, callers=plan.users, give_up_s=give_up_s, first=traffic.sent, stop=stop
+        )
+
+    def _step(self, plan: _Plan, window: Window[Exchange], tally: Tally, use: Use | None) -> Step:
+        # While users begin, there is less load than the line says.
+        ramp = (plan.users - 1) / self.request.spawn_rate if plan.rate is None and self.request.spawn_rate else 0.0
+        sent = [each for each in window.sent if each.at >= ramp]
+        latencies = [each.latency for each in sent if each.answer.outcome is Outcome.ANSWERED]
+        missing = sum(each.answer.outcome is Outcome.LOST for each in sent) + window.unsent
+        # What never came took longer than all others.
+        all_of_them = [*latencies, *[math.inf] * missing]
+        per_second = len(latencies) / max(window.seconds - ramp, 1e-9)
+        at = functools.partial(percentile_of, all_of_them)
+        step = Step(
+            loop="closed" if plan.rate is None else "open",
+            users=plan.users,
+            rate=plan.rate,
+            is_stress=plan.is_stress,
+            requests=window.answered,
+            answered=tally.answered,
+            wrong=tally.wrong,
+            flips=tally.flips,
+            errors=tally.errors,
+            lost=tally.lost,
+            unsent=window.unsent,
+            seconds=window.seconds,
+            per_second=per_second,
+            rows_per_second=per_second * self.request.rows,
+            mean_ms=_ms(sum(all_of_them) / len(all_of_them)) if all_of_them else None,
+            p50_ms=_ms(at(50.0)),
+            p95_ms=_ms(at(95.0)),
+            p99_ms=_ms(at(99.0)),
+            largest_share=tally.largest_share,
+            cpu=None if use is None else use.cpu,
+            memory=None if use is None else use.most_memory,
+            client_share=window.client_share,
+        )
+        last = max((each.at for each in window.sent), default=0.0)
+        return replace(step, why_not=self._why_not(step, last))
+
+    def _why_not(self, step: Step, last: float) -> str:
+        """Return why a load is not sustained; `last` is when the last request was sent or was to be sent."""
+        if step.wrong or step.errors or step.lost:
+            return "wrong or missing answers"
+        if not step.answered:
+            return "no answer"
+        if step.loop == "open" and (step.unsent or step.seconds - last > max(_DRAIN_S, _DRAIN_SHARE * last)):
+            return "the server falls behind"
+        limit = self.request.limit_s
+        if limit is not None and (step.p99_ms is None or step.p99_ms > limit * _MS):
+            return "over the limit on latency"
+        return ""
+
+
+def _ms(seconds: float) -> float | None:
+    return seconds * _MS if math.isfinite(seconds) else None

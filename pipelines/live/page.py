@@ -1,0 +1,131 @@
+"""The tables of a load, and its page in HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from paritygate.errors import UsageError
+from paritygate.files import write_bytes_atomically
+from paritygate.pipelines.live.chart import latency_chart
+from paritygate.pipelines.live.judge import share_of_limit
+from paritygate.pipelines.live.result import LoadResult, Served, Step
+from paritygate.pipelines.live.traffic import Failure
+from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table, facts, figure, heads, text
+from paritygate.pipelines.report.templating import template_environment
+from paritygate.text import counted, printable
+
+_ENDLESS = "never"
+
+
+def check_page(path: Path | None) -> None:
+    """Check before the load that a page can be written to this path; raise UsageError if not."""
+    if path is not None and path.suffix != ".html":
+        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected .html)"
+        raise UsageError(msg, hint="write for example --report load.html")
+
+
+def write_page(  # noqa: PLR0913 - the parts of the page
+    path: Path | None,
+    *,
+    kicker: str,
+    served: Served,
+    verdict: str,
+    why: str,
+    tables: Sequence[Table],
+    plots: Sequence[Plot],
+    notes: Sequence[str],
+) -> None:
+    """Write a self-contained page, if a path is given; may raise StorageError."""
+    if path is None:
+        return
+    page = template_environment(printable).get_template("live.html.j2")
+    content = page.render(
+        symbols=SYMBOLS,
+        plot_width=WIDTH,
+        kicker=kicker,
+        title=title_of(served),
+        verdict=verdict,
+        why=why,
+        tables=tables,
+        plots=plots,
+        notes=notes,
+    )
+    write_bytes_atomically(path, content.encode(), elsewhere="name another file with --report")
+
+
+def write_load_page(result: LoadResult, path: Path | None) -> None:
+    """Write the page of a load, if a path is given; may raise StorageError."""
+    chart = latency_chart(result.steps)
+    write_page(
+        path,
+        kicker="Load report",
+        served=result.served,
+        verdict=result.verdict,
+        why="; ".join(result.reasons),
+        tables=[facts("Answers", load_facts(result)), *([steps_table(result.steps)] if result.steps else [])],
+        plots=[chart] if chart is not None else [],
+        notes=load_notes(result),
+    )
+
+
+def title_of(served: Served) -> str:
+    """Return what was loaded: the release, and the server."""
+    of = f"{served.model} version {served.version}, {served.variant}"
+    return f"{of}, on {served.server} {served.server_version}"
+
+
+def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
+    """Yield the figures of all loops together."""
+    yield "requests", figure(f"{result.requests:,}")
+    yield "wrong answers", figure(f"{result.wrong:,}")
+    yield "rows that changed", figure(f"{result.flips:,}")
+    yield "largest difference", figure(share_of_limit(result.largest_share))
+    yield "answered with an error", figure(f"{result.errors:,}")
+    yield "without an answer", figure(f"{result.lost:,}")
+    if result.highest_rate is not None:
+        yield "highest sustained rate, answers a second", figure(_amount(result.highest_rate, ""))
+    if result.first_failure is not None:
+        yield "first failure", text(failure_words(result.first_failure))
+
+
+def failure_words(failure: Failure) -> str:
+    """Return the first request that failed, and why; without values."""
+    other = f"; it is the answer to {failure.answer_of}" if failure.answer_of else ""
+    return f"request {failure.id} ({failure.rows}): {failure.why}{other}"
+
+
+def load_notes(result: LoadResult) -> list[str]:
+    """Return the remarks on a load."""
+    watched = [f"CPU and memory were not measured: {result.not_watched}"] if result.not_watched else []
+    left_out = [f"left out: {words}" for words in result.left_out]
+    described = [f"description: {words}" for words in result.described_otherwise]
+    return [*described, *left_out, *watched, *result.notes]
+
+
+def rate_words(rate: float) -> str:
+    """Return a number of answers a second."""
+    return _amount(rate, "")
+
+
+def _amount(found: float | None, missing: str) -> str:
+    return f"{found:,.0f}" if found is not None and found >= 1000 else number(found, missing=missing)  # noqa: PLR2004 - the digits of a number
+
+
+def steps_table(steps: Sequence[Step]) -> Table:
+    """Return a line for each loop."""
+    columns = heads("load", ">answers/s", ">p50", ">p95", ">p99 ms", ">errors", ">lost", ">wrong", ">CPU", ">MiB")
+    caption = f"{counted(len(steps), 'loop')}, one after the other"
+    return Table(caption=caption, columns=columns, rows=tuple(map(_row, steps)))
+
+
+def _row(step: Step) -> tuple[Cell, ...]:
+    load = f"{step.users} users" if step.rate is None else f"{_amount(step.rate, '')}/s"
+    remark = f"not sustained: {step.why_not}" if step.why_not else ""
+    latencies = (_amount(each, _ENDLESS) for each in (step.p50_ms, step.p95_ms, step.p99_ms))
+    counts = (f"{each:,}" for each in (step.errors, step.lost + step.unsent, step.wrong))
+    use = (_amount(each, "-") for each in (step.cpu, step.memory))
+    cells = (_amount(step.per_second, ""), *latencies, *counts, *use)
+    return (text(f"{load}, stress" if step.is_stress else load, remark=remark), *map(figure, cells))

@@ -1,0 +1,155 @@
+"""Define the request and the result of `load`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from paritygate.errors import ExitCode, UsageError
+from paritygate.models.endpoint import EndpointLimits, limits_of
+from paritygate.models.json_mapping import JsonMapping
+from paritygate.pipelines.live.loops import Arrivals
+from paritygate.pipelines.live.traffic import Failure
+from paritygate.roots import Root
+from paritygate.validate.samples.source import SampleSource
+
+# Limits in total instead of one a second, because the server is loaded on purpose.
+DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
+DEFAULT_MOST_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveRequest:
+    """The server, the release that it is compared with, and the limits on the requests to it."""
+
+    repository: Root
+    url: str  # of the model on the server
+    model: str
+    which: int | str  # a version, or an alias
+    variant: str | None = None  # None for the preferred one
+    samples: SampleSource
+    rows: int = 1  # a request
+    mapping: JsonMapping | None = None  # of a server of no known protocol
+    host: str | None = None  # another machine that may be loaded
+    pid: int | None = None  # of the server; None to find it by its port
+    limits: EndpointLimits = DEFAULT_LIMITS
+    most_s: float = DEFAULT_MOST_S  # of the load
+    time_limit_s: float = 3600.0  # for the released file on the samples
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadRequest(LiveRequest):
+    """The request of a load."""
+
+    users: Sequence[int] = ()  # of closed loops, one after the other
+    rates: Sequence[float] = ()  # requests a second of open loops, one after the other
+    spawn_rate: float | None = None  # users that begin a second; None for all at once
+    seconds: float = 5.0  # of each loop
+    arrivals: Arrivals = Arrivals.POISSON
+    seed: int = 0
+    most_callers: int = 64  # at once, in an open loop
+    limit_s: float | None = None  # on the 99th percentile of latency
+    stress_s: float = 0.0  # how long twice the highest sustained rate is sent; 0 for not at all
+
+    @property
+    def planned_s(self) -> float:
+        """How long the load takes; what is sent under stress is awaited for as long again."""
+        ramps = sum((users - 1) / self.spawn_rate for users in self.users) if self.spawn_rate else 0.0
+        return ramps + self.seconds * (len(self.users) + len(self.rates)) + 2 * self.stress_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One loop. Latency is in milliseconds, and None if a request was lost or never sent; memory is in MiB."""
+
+    loop: str  # closed or open
+    users: int  # sending at once, or the most of an open loop
+    rate: float | None = None  # requests a second of an open loop
+    is_stress: bool = False
+    requests: int  # sent
+    answered: int
+    wrong: int
+    flips: int
+    errors: int
+    lost: int
+    unsent: int = 0  # because the server was too far behind
+    seconds: float
+    per_second: float  # answered requests
+    rows_per_second: float
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    largest_share: float | None  # difference as a share of its limit; None where it has no limit
+    cpu: float | None = None  # processors that the server used
+    memory: float | None = None  # of the server, the most
+    client_share: float = 0.0  # of one processor that this client used
+    why_not: str = ""  # the load is not sustained
+
+    @property
+    def is_sustained(self) -> bool:
+        """Whether the server keeps up with the load, and all of its answers are right."""
+        return not self.why_not
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """What was loaded, and by which release it is judged."""
+
+    model: str
+    version: int
+    variant: str
+    digest: str  # of the variant
+    url: str
+    server: str  # its own name
+    server_version: str
+    transport: str  # the form of the values
+    machine: Mapping[str, Any] = field(default_factory=dict)  # of the client
+    measured_at: str = ""  # the start, UTC, ISO 8601
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadResult:
+    """The result of a load. Requests are named by their number and the place of their rows, not by values."""
+
+    served: Served
+    verdict: str  # pass or fail
+    reasons: tuple[str, ...] = ()  # of a fail
+    described_otherwise: tuple[str, ...] = ()  # how the server's description differs from the release
+    rows: int  # a request
+    questions: int  # different requests
+    requests: int = 0
+    answers: int = 0
+    wrong: int = 0
+    flips: int = 0
+    errors: int = 0
+    lost: int = 0
+    statuses: Mapping[str, int] = field(default_factory=dict)  # errors by their cause
+    largest_share: float | None = 0.0
+    is_wrong_without_load: bool = False  # one request at a time
+    first_failure: Failure | None = None
+    steps: tuple[Step, ...] = ()
+    highest_rate: float | None = None  # answers a second of the best sustained step
+    is_right_after_stress: bool | None = None  # None without stress
+    not_watched: str = ""  # why there is no CPU and memory
+    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of the command."""
+        return ExitCode.PASS if self.verdict == "pass" else ExitCode.PARITY_FAILED
+
+
+def limits_of_load(given: Mapping[str, float]) -> EndpointLimits:
+    """Return limits on requests by the names of `EndpointLimits`, except the rate.
+
+    Raises:
+        UsageError: A name is unknown or the rate, or a limit is not above 0.
+    """
+    if "requests_per_second" in given:
+        msg = "endpoint limit 'requests_per_second' does not apply here, because the command chooses the rate"
+        raise UsageError(msg, hint="limit the number of requests with --endpoint requests=N")
+    return limits_of({**asdict(DEFAULT_LIMITS), **given})

@@ -1,0 +1,144 @@
+"""Prepare the load of a server: its address, the release, and the right answer to each request."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from paritygate.artifact import Artifact
+from paritygate.machine import machine_facts
+from paritygate.pipelines.live.judge import check_judgeable
+from paritygate.pipelines.live.loops import Sent
+from paritygate.pipelines.live.processes import ProcessWatch, watch_of
+from paritygate.pipelines.live.questions import questions_of
+from paritygate.pipelines.live.result import LiveRequest, Served
+from paritygate.pipelines.live.server import (
+    check_host,
+    check_mapping,
+    connect,
+    description_differences,
+    served_names,
+)
+from paritygate.pipelines.live.traffic import Tally, Traffic
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.released_rules import rules_of, variant_of
+from paritygate.pipelines.release.repository.inspect import check_release, show
+from paritygate.precision import Variant
+from paritygate.signature import Signature
+from paritygate.text import counted
+
+# The most requests that are sent one at a time, before the load and after stress.
+_LOOKS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A server that may be loaded."""
+
+    served: Served
+    traffic: Traffic
+    watch: ProcessWatch
+    described_otherwise: tuple[str, ...]  # how its description differs from the release
+
+    def look(self) -> Tally:
+        """Send each different request once, one at a time, and return what came back.
+
+        Raises:
+            MeasurementError: The server does not answer the very first request.
+            BackendError: It answers that with an error.
+        """
+        traffic = self.traffic
+        count = min(_LOOKS, len(traffic.questions.inputs), traffic.left)
+        first = traffic.sent
+        # Of a model that is not there, nothing is measured.
+        exchanges = [traffic.must_answer(first)] if count and not first else []
+        exchanges += [traffic.send(first + number) for number in range(len(exchanges), count)]
+        traffic.sent += count
+        return traffic.tally([Sent(at=0.0, latency=0.0, answer=each) for each in exchanges])
+
+    def version_notes(self) -> tuple[str, ...]:
+        """Return a note where the server's answers name another version than that of the release."""
+        described, version = self.traffic.server.described, str(self.served.version)
+        if not described.versions or described.versions == (version,):
+            return ()
+        seen = " and ".join(described.versions)
+        return (f"the server answers as version {seen}, and the release is version {version}",)
+
+
+def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progress) -> Target:
+    """Return the server with the right answer of the released file to each request.
+
+    Raises:
+        UsageError: The host may not be loaded, there is no such release, or its rules do not fit one answer at a time.
+        MeasurementError: The server does not answer.
+        BackendError: It answers with an error.
+        ParitygateError: The released file fails on the samples.
+    """
+    endpoint = check_host(request.url, request.host, is_mapped=request.mapping is not None)
+    details = show(request.repository, request.model, request.which)
+    check_release(request.repository, details)
+    variant = variant_of(details, request.variant)
+    rules = rules_of(details, Variant.parse(variant))
+    artifact = Artifact.read_record(details.local_folder() / variant)
+    released = _compared(artifact.signature, artifact.signature, rules.ignored)
+    check_mapping(request.mapping, released)
+    check_judgeable(rules, {spec.name: spec.dtype for spec in released.outputs}, command)
+    server = connect(endpoint, request.limits, request.mapping, callers=callers)
+    described = server.described
+    description = described.signature()
+    served = served_names(description, artifact.signature)
+    compared = _compared(served, artifact.signature, rules.ignored)
+    differences = description_differences(description, compared)
+    questions = questions_of(
+        artifact,
+        rules,
+        request.samples,
+        served,
+        rows=request.rows,
+        time_limit_s=request.time_limit_s,
+        progress=progress,
+    )
+    return Target(
+        served=Served(
+            model=details.model,
+            version=details.version,
+            variant=variant,
+            digest=artifact.digest,
+            url=request.url,
+            server=described.server,
+            server_version=described.version,
+            transport=described.transport,
+            machine=machine_facts(),
+            measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        ),
+        traffic=Traffic(
+            server=server,
+            questions=questions,
+            outputs=compared.outputs,
+            run=f"{command}-{secrets.token_hex(4)}",
+            most=int(request.limits.requests),
+        ),
+        watch=watch_of(endpoint, request.pid),
+        described_otherwise=differences,
+    )
+
+
+def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]) -> Signature:
+    """Return a signature under the names of a server, without outputs that the release ignores."""
+    outputs = zip(served.outputs, released.outputs, strict=True)
+    return replace(served, outputs=tuple(spec for spec, own in outputs if own.name not in ignored))
+
+
+def failures(tally: Tally, *, when: str = "") -> list[str]:
+    """Return why what came back is a fail."""
+    found = []
+    if tally.wrong:
+        found.append(f"{counted(tally.wrong, 'answer')} beyond the limits{when}")
+    if tally.lost:
+        found.append(f"{counted(tally.lost, 'request')} without an answer{when}")
+    if tally.errors:
+        causes = ", ".join(tally.statuses)
+        found.append(f"{counted(tally.errors, 'request')} answered with an error ({causes}){when}")
+    return found

@@ -1,0 +1,113 @@
+"""`endurance` on a real server, right and with planted faults that come late or only in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+    from tests.pipelines.live.conftest import Served
+
+    Endure = Callable[..., Called]
+
+
+@pytest.fixture
+def endure(finished: Desk, served: Served) -> Endure:
+    """Return a function that calls `endurance` on the server for some seconds."""
+
+    def call(*more: str, seconds: float = 1.0) -> Called:
+        given = ("--against", "tiny@prod", "--samples", "inputs.npz", "--minutes", str(seconds / 60), "--rate", "200")
+        return finished.json("endurance", served.address, *given, *more)
+
+    return call
+
+
+def test_a_right_server_passes_if_its_memory_is_not_needed(finished: Desk, endure: Endure) -> None:
+    called = endure("--without-memory", "--report", "endurance.html")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["exit_code"]) == (0, "pass", 0), str(called)
+    assert (data["wrong"], data["lost"], data["errors"], data["memory"]) == (0, 0, 0, None)
+    assert data["requests"] == data["answers"] == sum(period["requests"] for period in data["periods"]) + 64
+    assert [each["size"] for each in data["batches_before"]] == [1, 2, 4, 8, 16]
+    assert [each["rows"] for each in data["batches_after"]] == [4, 8, 16, 32, 64]
+    assert all(each["wrong"] == 0 for each in data["batches_before"])
+    assert max(map(len, called.out.splitlines())) <= 80
+    assert "Latency" in (finished.folder / "endurance.html").read_text(encoding="utf-8")
+
+
+def test_without_its_memory_the_verdict_is_inconclusive(endure: Endure) -> None:
+    called = endure()
+
+    assert (called.code, called.data["verdict"], called.data["not_watched"] != "") == (3, "inconclusive", True)
+
+
+def test_answers_that_drift_within_their_limits_are_found_with_the_request(served: Served, endure: Endure) -> None:
+    # A quarter of the limit of FP32, and the limits hold nothing against it.
+    served.changed = lambda number, logits: logits + np.float32(2.5e-5 * (number >= 300))
+
+    called = endure("--without-memory", "--max-batch", "1", "--requests", "464", seconds=30)
+
+    data = called.data
+    assert (called.code, data["wrong"], data["flips"]) == (1, 0, 0), str(called)
+    assert 0.1 < data["drift"]["last"] - data["drift"]["first"] < 1
+    # The period of the drift, or one after it.
+    assert 200 < data["drift"]["request"] <= data["requests"]
+
+
+@pytest.mark.thorough
+def test_answers_that_are_wrong_late_are_found_with_the_request(served: Served, endure: Endure) -> None:
+    served.changed = lambda number, logits: np.roll(logits, 1, axis=-1) if number == 200 else logits
+
+    called = endure("--without-memory", "--max-batch", "1", "--requests", "264", seconds=30)
+
+    assert (called.code, called.data["wrong"], called.data["first_failure"]["kind"]) == (1, 1, "wrong"), str(called)
+
+
+def test_a_batch_that_mixes_its_rows_is_found(served: Served, endure: Endure) -> None:
+    # The fourth row of a batch is another one.
+    def changed(_: int, logits: np.ndarray) -> np.ndarray:
+        logits = logits.copy()
+        logits[3:4] += 1
+        return logits
+
+    served.changed = changed
+    called = endure("--without-memory", seconds=1)
+
+    before = {each["size"]: each for each in called.data["batches_before"]}
+    assert (called.code, called.data["wrong"]) == (1, 0), str(called)
+    assert {size: each["wrong"] for size, each in before.items()} == {1: 0, 2: 0, 4: 4, 8: 4, 16: 4}
+    assert before[4]["same_bytes"] == 12
+
+
+@pytest.mark.thorough
+def test_a_batch_that_the_server_refuses_is_reported(served: Served, endure: Endure) -> None:
+    served.most_rows = 4
+
+    called = endure("--without-memory", seconds=1)
+
+    assert called.code == 0, str(called)
+    assert [(each["size"], each["refused"]) for each in called.data["batches_after"]] == [
+        (1, ""),
+        (2, ""),
+        (4, ""),
+        (8, "HTTP 400"),
+    ]
+
+
+def test_requests_are_capped_by_their_number(served: Served, endure: Endure) -> None:
+    called = endure("--without-memory", "--requests", "120", "--max-batch", "1", seconds=600)
+
+    assert called.data["requests"] == 120, str(called)
+    # Four rows alone, before and after.
+    assert served.asked == 128
+
+
+@pytest.mark.parametrize("options", [("--minutes", "11"), ("--minutes", "0"), ("--max-growth", "0"), ("--users", "0")])
+def test_wrong_usage_is_refused(served: Served, endure: Endure, options: tuple[str, ...]) -> None:
+    assert endure(*options).code == 2
+    assert served.asked == 0
