@@ -324,6 +324,7 @@ class OutputComparison:
             self._sketches[name].take_in(sketch)
         self._refused = [*self._refused, *other._refused][:_VIOLATIONS_KEPT]
         self._refused_count += other._refused_count
+        self.mismatched_elsewhere += other.mismatched_elsewhere
         for name, rows in other._other_rows.items():
             at = rows + self._pass_rows
             self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
