@@ -36,6 +36,8 @@ _ROWS, _HELD_OUT, _BATCH = 48, 256, 32
 _ROBERTA_ROWS = 48
 _WORDS, _TOKENS = 1000, 16
 _MOST_RUNS = 60
+# The search was made with seeds below this one.
+_FIRST_SEED = 100
 
 
 class _Builder:
@@ -263,7 +265,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("|---|---|---|---|---|---|---|")
     for name in chosen.model or models:
         with tempfile.TemporaryDirectory() as folder:
-            print(_line(name, [models[name](seed, Path(folder)) for seed in range(chosen.seeds)]), flush=True)
+            print(
+                _line(name, [models[name](_FIRST_SEED + seed, Path(folder)) for seed in range(chosen.seeds)]),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

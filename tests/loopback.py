@@ -56,11 +56,16 @@ class QuietHandler(BaseHTTPRequestHandler):
         self.send(json.dumps(found).encode() if found else b"{}", 200 if found else 404)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Many clients may connect at once.
+    request_queue_size = 1024
+
+
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Yield the address of a server that answers by a handler."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    http.daemon_threads = True
+    http = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{http.server_address[1]}"

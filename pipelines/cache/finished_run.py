@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,29 +56,32 @@ class AskedOfRun:
     options: Mapping[str, Any]  # all that affect a run, JSON data
     root: Path  # of run folders
     key: str  # digest of the request and of all that the parent of the jobs depends on
+    cache: Cache = field(compare=False)  # has the digests of the files that were read for the key
 
     @classmethod
-    def now(cls, spec: str, options: Mapping[str, Any], root: Path) -> AskedOfRun:
-        """Return the request at this moment."""
+    def now(cls, spec: str, options: Mapping[str, Any], root: Path, cache: Cache | None = None) -> AskedOfRun:
+        """Return the request at this moment; raise UsageError if the environment names a wrong cache."""
+        cache = cache_below(root, root) if cache is None else cache
         request = {
             **request_of(_WHAT, {"spec": spec, **options}, root),
             "root": str(root.resolve()),
             # A link may change its target to an equal file in another folder. Texts that are no paths do no harm.
             "places": [os.path.realpath(text) for text in (spec, *options.values()) if isinstance(text, str)],
-            "files": {path: digest_of_file(Path(path)) for path in _read_here(spec)},
+            "files": {path: _digest_of(path, cache) for path in _read_here(spec)},
             "installed": {place: _modules_in(place) for place in dict.fromkeys(sys.path)},
         }
-        return cls(spec=spec, options=options, root=root, key=digest_of_json(request).removeprefix("sha256:")[:32])
+        key = digest_of_json(request).removeprefix("sha256:")[:32]
+        return cls(spec=spec, options=options, root=root, key=key, cache=cache)
 
     @property
     def is_as_it_was(self) -> bool:
         """Whether the request would be the same now."""
-        return AskedOfRun.now(self.spec, self.options, self.root) == self
+        return AskedOfRun.now(self.spec, self.options, self.root, self.cache) == self
 
 
 def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
     """Return the run since which nothing has changed; None where there is none."""
-    cache = cache_below(asked.root, asked.root)
+    cache = asked.cache
     if cache.store is None:
         return None
     try:
@@ -153,6 +156,12 @@ def _read_here(spec: str) -> Iterator[str]:
     for place, folders, names in os.walk(Path(paritygate.__file__).parent, followlinks=True):
         folders[:] = sorted(name for name in folders if name != _COMPILED)
         yield from (str(Path(place, name)) for name in sorted(names))
+
+
+def _digest_of(path: str, cache: Cache) -> str:
+    if cache.store is None:
+        return digest_of_file(path)
+    return cache.memory.digest(path, os.stat(path))  # noqa: PTH116 - of hundreds of paths, as texts
 
 
 def _modules_in(place: str) -> str | None:

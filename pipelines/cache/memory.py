@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-from paritygate.files import digest_of_file, write_bytes_atomically
+from paritygate.files import digest_of_file, note_digest, write_bytes_atomically
 from paritygate.pipelines.process.file_access.sightings import source_of_bytecode
 from paritygate.pipelines.process.file_access.states import content_of, identity_of
 
@@ -48,8 +48,6 @@ class DigestCache:
         self._path = path
         self._known: dict[str, str] = {}
         self._is_new = False
-        # Files that this process wrote itself, however recently.
-        self._own: dict[str, str] = {}
         self._is_keeping_times: dict[int, bool] = {}
         with contextlib.suppress(OSError, ValueError, RecursionError):
             data = json.loads(path.read_bytes())
@@ -66,7 +64,7 @@ class DigestCache:
         if path.startswith((_IN_MEMORY, *_MADE_UP)) or not self._is_told_of_changes(path, found.st_dev):
             return content_of(path)
         key = _key(found)
-        digest = self._known.get(key) or self._own.get(key)
+        digest = self._known.get(key)
         if digest is None:
             begin = time.time_ns()
             digest = digest_of_file(path)
@@ -128,8 +126,9 @@ class DigestCache:
         return self._known.get(f"{_NOT_KEPT}{key}", "")
 
     def add_own(self, path: Path, digest: str) -> None:
-        """Take the digest of a file that only this process writes."""
-        self._own[_key(path.stat())] = digest
+        """Take the digest of a file that only this process writes, which then nobody in this process reads for it."""
+        if self._is_told_of_changes(str(path), path.stat().st_dev):
+            note_digest(path, digest)
 
     def save(self) -> None:
         """Save the digests for later runs.

@@ -182,16 +182,15 @@ def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str
 
 def union(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read."""
-    merged: dict[str, Any] = {}
-    for read in reads:
-        for item in fields(Dependencies):
-            value, before = getattr(read, item.name), merged.get(item.name)
-            if isinstance(value, dict):
-                merged[item.name] = {**(before or {}), **value}
-            elif isinstance(value, tuple):
-                merged[item.name] = tuple(sorted({*(before or ()), *value}))
-            else:
-                merged[item.name] = before or value
+    jobs, merged = list(reads) or [Dependencies()], dict[str, Any]()
+    for item in fields(Dependencies):
+        values = [getattr(read, item.name) for read in jobs]
+        if all(isinstance(value, dict) for value in values):
+            merged[item.name] = {path: state for value in values for path, state in value.items()}
+        elif all(isinstance(value, tuple) for value in values):
+            merged[item.name] = tuple(sorted({path for value in values for path in value}))
+        else:
+            merged[item.name] = next(filter(None, values), None)
     return Dependencies(**merged)
 
 

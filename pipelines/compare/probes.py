@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
-from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     DroppedResult,
@@ -19,15 +18,11 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     RoleResult,
 )
-from paritygate.pipelines.compare.session_probes import ComparisonContext, Unclipped, session_plan
 from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
-from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import PROBES_FILE, PROBES_FOLDER, ProbeRecord, ProbesRecording
-from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
-from paritygate.validate.probes.sessions.session import run_sessions
 from paritygate.validate.probes.skip_reasons import DropKind, drop_words
 from paritygate.validate.words.sentence import render, say
 
@@ -36,6 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+    from paritygate.pipelines.compare.reproduction import FailureStore
+    from paritygate.pipelines.compare.session_probes import ComparisonContext
+    from paritygate.validate.probes.outcome import ProbeFailure
+    from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion
 
     Outputs = dict[str, NDArray[np.generic]]
 
@@ -87,6 +86,8 @@ def question_of(
 
     `unclipped` returns the outputs of an INT8 candidate without activation ranges.
     """
+    from paritygate.validate.probes.run import ProbeQuestion
+
     return ProbeQuestion(
         rules=job.rules,
         outputs=outputs,
@@ -108,6 +109,11 @@ def ask(
     skipped = _why_not(candidate, recording)
     if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
         return not_asked(job, skipped)
+    # A comparison without probes is spared all of this.
+    from paritygate.pipelines.compare.reproduction import FailureStore
+    from paritygate.pipelines.compare.session_probes import Unclipped
+    from paritygate.validate.probes.run import run_probes
+
     store = FailureStore(job, recording)
     outcomes = run_probes(
         candidate,
@@ -140,8 +146,13 @@ def ask_session_probes(
     place: ComparisonContext,
 ) -> Answers:
     """Run the candidate again on some batches in other ways, by the session probes."""
-    if recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
+    is_wanted = not SESSION_PROBES.keys().isdisjoint(job.rules.probes)
+    if not is_wanted or recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
         return Answers(checks=(), result=ProbesResult())
+    from paritygate.pipelines.compare.reproduction import FailureStore
+    from paritygate.pipelines.compare.session_probes import session_plan
+    from paritygate.validate.probes.sessions.session import run_sessions
+
     store = FailureStore(job, recording)
     outcomes = run_sessions(
         candidate,

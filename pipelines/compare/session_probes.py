@@ -19,7 +19,6 @@ from paritygate.pipelines.process.child_result import reading_result
 from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.probe_budget import SamplesCost, rows_asked_again
-from paritygate.validate.probes.sessions.session import RerunBatch, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.models.source import ModelRef
+    from paritygate.validate.probes.sessions.session import RerunBatch, SessionPlan
     from paritygate.validate.runners.runner import Runner
 
     Outputs = Mapping[str, NDArray[np.generic]]
@@ -59,6 +59,8 @@ def session_plan(
     place: ComparisonContext,
 ) -> SessionPlan:
     """Return how the candidate runs again."""
+    from paritygate.validate.probes.sessions.session import SessionPlan
+
     return SessionPlan(
         seed=job.rules.seed,
         why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",

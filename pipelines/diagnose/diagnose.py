@@ -8,14 +8,13 @@ from pathlib import Path
 
 from paritygate.codec import to_data
 from paritygate.errors import BackendError, InputFileError
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.source import WITH_INNER_TENSORS, ModelRef, SourceKind
 from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.lone_child import result_of_lone_child
 from paritygate.validate.divergence.graph_diff import GraphDiff
 from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
-from paritygate.validate.tensors.opening import KINDS
 
 # More batches make no match clearer.
 _MATCHED_BATCHES = 3
@@ -55,7 +54,7 @@ class DiagnosisRequest:
 
 
 def request_of(
-    reference: str, candidate: str, samples: SampleSource, *, kinds: Collection[SourceKind] = KINDS
+    reference: str, candidate: str, samples: SampleSource, *, kinds: Collection[SourceKind] = WITH_INNER_TENSORS
 ) -> DiagnosisRequest:
     """Return the request for two models, whose paths are relative to the folder of the samples.
 

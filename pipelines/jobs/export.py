@@ -16,7 +16,7 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.declaration import declaration_of
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.loading import load_model, naming_signatures
-from paritygate.models.source import ModelRef, SourceKind, check_is_no_function
+from paritygate.models.source import OF_TORCH, ModelRef, SourceKind, check_is_no_function
 from paritygate.models.torch.module import tensors_of
 from paritygate.pipelines.calibration.calibration import (
     CalibrationRequest,
@@ -43,9 +43,6 @@ from paritygate.validate.samples.table_check import check_table
 
 if TYPE_CHECKING:
     import torch
-
-# Converted models of these kinds run next to them, at the declared sizes.
-_TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -79,7 +76,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         if signature is not None and first.batch is not None and first.batch.rows:
             report("running the source on the first rows", 0, 0)
             check_declared_outputs(loaded, signature, first.batch)
-    is_tried = ref.kind in _TRIED_KINDS
+    # Models converted from these kinds run next to them, at the declared sizes.
+    is_tried = ref.kind in OF_TORCH
     if signature is None and ref.kind is SourceKind.TORCH:
         raise _undeclared(ref.text, _declaration(loaded.model, args))
     report(f"converting {ref.kind} to {args['format']}", 0, 0)

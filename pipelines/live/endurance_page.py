@@ -33,12 +33,12 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
 
 def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     """Yield the figures of a long load."""
-    yield "requests", figure(f"{result.requests:,}")
-    yield "wrong answers", figure(f"{result.wrong:,}")
-    yield "rows that changed", figure(f"{result.flips:,}")
-    yield "largest difference", figure(share_of_limit(result.largest_share))
-    yield "answered with an error", figure(f"{result.errors:,}")
-    yield "without an answer", figure(f"{result.lost:,}")
+    yield "requests", text(f"{result.requests:,}")
+    yield "wrong answers", text(f"{result.wrong:,}")
+    yield "rows that changed", text(f"{result.flips:,}")
+    yield "largest difference", text(share_of_limit(result.largest_share))
+    yield "answered with an error", text(f"{result.errors:,}")
+    yield "without an answer", text(f"{result.lost:,}")
     if result.memory is not None:
         yield "memory", text(trend_words(result.memory, "MiB"))
     if result.latency is not None:

@@ -79,14 +79,14 @@ def title_of(served: Served) -> str:
 
 def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
     """Yield the figures of all loops together."""
-    yield "requests", figure(f"{result.requests:,}")
-    yield "wrong answers", figure(f"{result.wrong:,}")
-    yield "rows that changed", figure(f"{result.flips:,}")
-    yield "largest difference", figure(share_of_limit(result.largest_share))
-    yield "answered with an error", figure(f"{result.errors:,}")
-    yield "without an answer", figure(f"{result.lost:,}")
+    yield "requests", text(f"{result.requests:,}")
+    yield "wrong answers", text(f"{result.wrong:,}")
+    yield "rows that changed", text(f"{result.flips:,}")
+    yield "largest difference", text(share_of_limit(result.largest_share))
+    yield "answered with an error", text(f"{result.errors:,}")
+    yield "without an answer", text(f"{result.lost:,}")
     if result.highest_rate is not None:
-        yield "highest sustained rate, answers a second", figure(_amount(result.highest_rate, ""))
+        yield "highest sustained rate, answers a second", text(_amount(result.highest_rate, ""))
     if result.first_failure is not None:
         yield "first failure", text(failure_words(result.first_failure))
 
@@ -122,10 +122,10 @@ def steps_table(steps: Sequence[Step]) -> Table:
 
 
 def _row(step: Step) -> tuple[Cell, ...]:
-    load = f"{step.users} users" if step.rate is None else f"{_amount(step.rate, '')}/s"
+    load = counted(step.users, "user") if step.rate is None else f"{_amount(step.rate, '')}/s"
     remark = f"not sustained: {step.why_not}" if step.why_not else ""
     latencies = (_amount(each, _ENDLESS) for each in (step.p50_ms, step.p95_ms, step.p99_ms))
     counts = (f"{each:,}" for each in (step.errors, step.lost + step.unsent, step.wrong))
-    use = (_amount(each, "-") for each in (step.cpu, step.memory))
+    use = ("-" if step.cpu is None else f"{step.cpu:.2f}", _amount(step.memory, "-"))
     cells = (_amount(step.per_second, ""), *latencies, *counts, *use)
     return (text(f"{load}, stress" if step.is_stress else load, remark=remark), *map(figure, cells))

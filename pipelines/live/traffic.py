@@ -145,7 +145,7 @@ class Traffic:
         if self._lost_in_a_row >= _GONE_AFTER + self._callers:
             self.is_gone = True
             self._stop.set()
-        return Exchange(number=number, which=which, outcome=Outcome.LOST, why=str(err))
+        return Exchange(number=number, which=which, outcome=Outcome.LOST, why=err.reason or str(err))
 
     def id_of(self, number: int) -> str:
         """Return the id of a request, under which a server may log it."""

@@ -35,19 +35,13 @@ _SHARE, _MOST_ROWS = 0.4, 256
 _REPAIRED = frozenset({Precision.FP16, Precision.INT8})
 
 
-def check_repair(job: ComparisonJob, folder: Path) -> None:
-    """Check that two models can be repaired, and that `folder` can be written, before anything runs; raises as both."""
-    check_pair(job)
-    if folder.exists():
-        make_marked_folder(folder)
-
-
-def check_pair(job: ComparisonJob) -> Precision:
-    """Return the precision of the candidate.
+def check_repair(job: ComparisonJob, folder: Path) -> Precision:
+    """Return the precision of the candidate, before anything runs.
 
     Raises:
         UsageError: The two are not an ONNX file in FP32 and one in FP16 or INT8.
         InputFileError: A file is damaged.
+        StorageError: `folder` holds files that are not ours.
     """
     found = {}
     for side, model in (("reference", job.reference), ("candidate", job.candidate)):
@@ -63,6 +57,8 @@ def check_pair(job: ComparisonJob) -> Precision:
         if found["candidate"] is Precision.BF16:
             msg = f"{job.candidate.name} cannot be repaired: {why_no_bf16()}"
         raise UsageError(msg, hint=f"find the operator that differs: {_diagnose(job)}")
+    if folder.exists():
+        make_marked_folder(folder)
     return found["candidate"]
 
 
@@ -86,17 +82,16 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
     The search uses 40 % of the samples, and the gate the others.
 
     Raises:
-        UsageError: As `check_pair`, or there are too few rows.
+        UsageError: As `check_repair`, or the rows do not suffice.
         StorageError: The folder holds files that are not ours, or cannot be written.
         UnrepairedError: Precision is not the cause, or no operators to keep in FP32 suffice.
         ConversionError: The reference cannot be converted.
     """
-    lower = check_pair(job)
+    lower = check_repair(job, folder)
     rules = job.rules
     if lower is Precision.FP16:
         # As for a target of mixed precision, whose limits are those of FP16.
         rules = replace(rules, tolerance=replace(rules.tolerance, precision=Precision.MIXED))
-    make_marked_folder(folder)
     with temporary_folder("repair-files") as place:
         files = place / "files"
         files.mkdir()
@@ -109,7 +104,13 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
             crash_error=ConversionError,
             is_log_kept=False,
         )
-        made = do_job(child, progress, makes=[files])
+        try:
+            made = do_job(child, progress, makes=[files])
+        except UsageError as err:
+            msg = f"--repair: {err}"
+            raise UsageError(
+                msg, hint="give more finite rows with --samples, and a model with an open batch dim"
+            ) from err
         with reading_result(child):
             repair, main = repair_of(made["facts"]), str(made["main"])
         if not repair.kept:

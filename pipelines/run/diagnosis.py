@@ -9,7 +9,7 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
 from paritygate.errors import InputFileError, ParitygateError, StorageError
 from paritygate.files import make_marked_folder
-from paritygate.models.source import SourceKind
+from paritygate.models.source import WITH_INNER_TENSORS, SourceKind
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
@@ -21,7 +21,6 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import first_line_of
 from paritygate.validate.divergence.result import LOCATED, POSSIBLE, Divergence
 from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, Cause
-from paritygate.validate.tensors.opening import KINDS
 from paritygate.validate.words.sentence import joined, say
 
 # The kinds of causes that name operators.
@@ -98,7 +97,7 @@ def _export(run: RunFolder, candidate: Artifact, *, is_right: bool) -> Artifact 
     folders = [run.variant_folder(FP32_EXPORT), run.base_folder(FP32_EXPORT)]
     found = next((folder for folder in folders if (folder / ARTIFACT_FILE).is_file()), None)
     is_export = str(candidate.variant) == FP32_EXPORT
-    if source.kind in KINDS and (is_export or found is None or not is_right):
+    if source.kind in WITH_INNER_TENSORS and (is_export or found is None or not is_right):
         return None
     kind = source.kind.value
     if is_export:

@@ -139,6 +139,11 @@ def digest_of_file(path: str | Path, note: Callable[[int], None] | None = None) 
     return digest
 
 
+def note_digest(path: Path, digest: str) -> None:
+    """Note the digest of a file that only this process writes, however recently it did."""
+    _DIGESTS[_identity(path.stat())] = digest
+
+
 def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

@@ -9,7 +9,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError
 from paritygate.models.example import example_of
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.source import OF_TENSORFLOW, OF_TORCH, ModelRef, SourceKind
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
 from paritygate.validate.tensors.tensor_graph import Feed, TensorGraph
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from paritygate.signature import Signature
     from paritygate.validate.runners.tensorflow import KerasRunner
     from paritygate.validate.runners.torch import TorchRunner
-
-
-_OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
-_OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
-# A callable returns a PyTorch module or a Keras model, or one that is refused.
-KINDS = _OF_TORCH | _OF_TENSORFLOW | {SourceKind.ONNX, SourceKind.CALLABLE}
 
 
 def open_graphs(
@@ -57,12 +51,12 @@ def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signatu
     batches = [Batch(inputs=feed, ids=_rows(feed)) for feed in feeds]
     example = None if ref.signature is not None else example_of(lambda: iter(batches), like, ref.takes)
     runner = open_model(ref, "cpu", example=example)
-    if runner.loaded.ref.kind in _OF_TORCH:
+    if runner.loaded.ref.kind in OF_TORCH:
         from paritygate.validate.tensors.torch_values import torch_graph
 
         return torch_graph(cast("TorchRunner", runner), feeds[0], meter)
     kind = runner.loaded.ref.kind
-    if kind in _OF_TENSORFLOW:
+    if kind in OF_TENSORFLOW:
         from paritygate.validate.tensors.tensorflow_values import tensorflow_graph
 
         return tensorflow_graph(cast("KerasRunner", runner), feeds[0], meter)

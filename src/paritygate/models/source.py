@@ -39,17 +39,12 @@ class SourceKind(StrEnum):
     ENDPOINT = "endpoint"
 
 
+OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
+OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
+# Models whose inner tensors can be read; a callable returns a PyTorch module or a Keras model, or one that is refused.
+WITH_INNER_TENSORS = OF_TORCH | OF_TENSORFLOW | {SourceKind.ONNX, SourceKind.CALLABLE}
 # An engine is a program for the GPU, and a version-compatible one also brings code for the CPU.
-_EXECUTES_CODE = frozenset(
-    {
-        SourceKind.CALLABLE,
-        SourceKind.TORCH,
-        SourceKind.TORCHSCRIPT,
-        SourceKind.PT2,
-        SourceKind.TENSORRT,
-        SourceKind.TENSORRT_RTX,
-    }
-)
+_EXECUTES_CODE = OF_TORCH | {SourceKind.CALLABLE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX}
 _KIND_OF_SUFFIX = {
     ".onnx": SourceKind.ONNX,
     ".keras": SourceKind.KERAS,

@@ -70,8 +70,14 @@ class Handler(BaseHTTPRequestHandler):
         self._send({"outputs": [output]})
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-server.daemon_threads = True
+class Server(ThreadingHTTPServer):
+    """Takes many clients that connect at once."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+
+
+server = Server(("127.0.0.1", 0), Handler)
 sys.stdout.write(f"{server.server_address[1]}\n")
 sys.stdout.flush()
 server.serve_forever()

@@ -70,7 +70,7 @@ def test_a_fault_that_is_none_of_precision_is_not_repaired(pair: Desk) -> None:
 
     assert called.code == 4, called
     assert "diagnose" in called.err
-    assert not (pair.folder / "out/model.onnx").exists()
+    assert not (pair.folder / "out").exists()
 
 
 @pytest.mark.parametrize(("reference", "candidate"), [("model.onnx", "model.onnx"), ("half.onnx", "half.onnx")])
@@ -78,4 +78,14 @@ def test_other_pairs_are_refused_before_anything_runs(reference: str, candidate:
     called = _compare(pair, candidate, reference=reference)
 
     assert called.code == 2, called
+    assert not (pair.folder / "out").exists()
+
+
+def test_too_few_rows_are_refused(pair: Desk) -> None:
+    np.savez(pair.folder / "inputs.npz", x=np.load(pair.folder / "inputs.npz")["x"][:20])
+
+    called = _compare(pair, "half.onnx")
+
+    assert called.code == 2, called
+    assert "--samples" in called.err
     assert not (pair.folder / "out").exists()

@@ -234,13 +234,13 @@ def _first_answers(
         return ()
     of_one = max(_ROWS_OF_ONE, min((batch.rows for batch in probe.batches), default=0))
     batches: list[RerunBatch] = []
+    judged = JudgedProbe(recording, replace(question, keep=lambda *_: ""), name=probe.name)
     rows = size = 0
     for at, stored in enumerate(recording.batches(probe)):
         count = stored.record.rows
         is_enough = bool(batches) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
-        judged = JudgedProbe(recording, replace(question, keep=lambda *_: ""), name=probe.name)
         repeated = _first_answer(candidate, judged, at, stored)
         if repeated.is_failed and at not in failed_before:
             # It passed in that probe, and such a change is what this one looks for.
@@ -258,9 +258,10 @@ def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: St
         answer = candidate.answer(judged.batch(at, stored))
     except RefusedInputsError:
         return RerunBatch(at=at, stored=stored, first=None, is_failed=True, is_judged=True)
+    failed_before = judged.failed
     judged.judge(at, stored, answer)
     first = {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
-    return RerunBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0, is_judged=True)
+    return RerunBatch(at=at, stored=stored, first=first, is_failed=judged.failed > failed_before, is_judged=True)
 
 
 def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:

@@ -73,24 +73,23 @@ class Pace:
         `reason` ends the message. `is_gone` marks a refused or broken connection, after which nothing may run there any
         more.
         """
-        if not self._answers:
-            msg = f"the server at {self._host} does not answer: {reason}"
-            return MeasurementError(
-                msg, hint="check that the server is ready and the address correct, then run this again"
-            )
         what = "went away" if is_gone else "stopped answering"
         msg = f"the server at {self._host} {what} after {counted(self._answers, 'answer')}: {reason}"
-        if is_gone:
+        hint = (
+            "look in the server's log for the reason; then run this again, or send fewer requests "
+            "(--endpoint requests_per_second=N), or wait longer (--endpoint timeout_s=N)"
+        )
+        if not self._answers:
+            msg = f"the server at {self._host} does not answer: {reason}"
+            hint = "check that the server is ready and the address correct, then run this again"
+        elif is_gone:
             hint = (
                 "look in the logs of the server and the system for the reason, such as a crash or too little "
                 "memory. Then start the server and run this again"
             )
-        else:
-            hint = (
-                "look in the server's log for the reason; then run this again, or send fewer requests "
-                "(--endpoint requests_per_second=N), or wait longer (--endpoint timeout_s=N)"
-            )
-        return MeasurementError(msg, hint=hint)
+        error = MeasurementError(msg, hint=hint)
+        error.reason = reason
+        return error
 
 
 class HttpClient:

@@ -46,7 +46,8 @@ def command(
     the other rows, or it is called unrepaired. The file and `repair.json` are below the run folder. A variant that
     fails in FP32 is refused, because precision is not the cause.
 
-    The exit code is 0 if it is repaired, 1 if the gate fails, 4 if nothing was found or FP32 fails too. It is 2 if the variant does not fail, or is of another precision.
+    The exit code is 0 if it is repaired, 1 if the gate fails, 4 if nothing was found or FP32 fails too. It is 2 if
+    the variant does not fail, or is of another precision.
 
     \b
     Example:
