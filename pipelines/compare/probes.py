@@ -165,6 +165,19 @@ def ask_session_probes(
     return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
 
 
+def ask_all(
+    job: ComparisonJob,
+    candidate: Candidate,
+    recording: ProbesRecording | None,
+    outputs: tuple[str, ...],
+    place: ComparisonContext,
+) -> Answers:
+    """Run the candidate on the reference's probes, then on some batches in other ways."""
+    first = ask(job, candidate, recording, outputs, place)
+    place = replace(place, failed_before=first.failed_before)
+    return first.joined(ask_session_probes(job, candidate, recording, outputs, place))
+
+
 def not_asked(job: ComparisonJob, why: str) -> Answers:
     """Return that no probe ran, for a reason or because all are switched off."""
     reason = why if job.rules.probes else ""

@@ -31,6 +31,7 @@ JOBS: Mapping[str, str] = {
     "record": "paritygate.pipelines.jobs.record",
     "repair_conversion": "paritygate.pipelines.jobs.repair_conversion",
     "selftest": "paritygate.pipelines.jobs.selftest",
+    "shard": "paritygate.pipelines.jobs.shard",
 }
 
 _REPORT_EVERY_S = 0.1

@@ -17,7 +17,8 @@ from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.repair.search import Trial
 from paritygate.pipelines.repair.tail import Tail
 from paritygate.validate.gate.candidate import ModelCandidate
-from paritygate.validate.gate.gate import GateResult, run_gate
+from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.statistics import RowFigures, empty, update

@@ -61,7 +61,7 @@ JUDGES = (
 )
 JUDGES_OF_PIPELINES = (
     "pipelines/compare/excused/jumping_rows.py",
-    "pipelines/jobs/compare.py",
+    "pipelines/compare/judged.py",
     "pipelines/compare/job.py",
     "pipelines/compare/probes.py",
 )

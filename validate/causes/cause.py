@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.models.source import ModelRef
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
-from paritygate.validate.gate.gate import GateResult
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.samples.split import RowsLeftOut

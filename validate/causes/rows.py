@@ -12,7 +12,8 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.validate.causes.cause import Case, Row
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate, RefusedInputsError
-from paritygate.validate.gate.gate import GateResult, run_gate
+from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.samples.row_digest import has_rows
 
 if TYPE_CHECKING:

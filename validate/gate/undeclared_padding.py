@@ -6,9 +6,9 @@ can differ there. NaN, infinity and the model's own fill values still fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
@@ -49,14 +49,19 @@ def left_out_alone(outputs: Outputs, padding: Mapping[str, UndeclaredPadding]) -
 class PaddingComparison:
     """Compares the positions that undeclared masks leave out."""
 
-    def __init__(self, padding: Mapping[str, UndeclaredPadding], rules: GateRules) -> None:
+    def __init__(
+        self,
+        padding: Mapping[str, UndeclaredPadding],
+        rules: GateRules,
+        compare: Callable[..., OutputComparison] = OutputComparison,
+    ) -> None:
         self._padding = padding
         self._rules = rules
         self._profiles = {name: item.profile for name, item in padding.items()}
         self._limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
         labels = {label: scores for label, scores in rules.argmax_of.items() if {label, scores} <= set(padding)}
-        self._comparison = OutputComparison(
-            ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels)
+        self._comparison = compare(
+            ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels),
         )
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
@@ -68,6 +73,18 @@ class PaddingComparison:
     def end_pass(self) -> None:
         """Mark the end of the sequence of batches."""
         self._comparison.end_pass()
+
+    def take_in(self, other: PaddingComparison) -> None:
+        """Add the figures of the rows that come next, from one ended pass."""
+        self._comparison.take_in(other._comparison)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the exact figures of one ended pass as JSON data."""
+        return self._comparison.to_data()
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        self._comparison.read(data)
 
     def finish(self) -> Iterator[Check]:
         """Yield a check for each output with such positions: a finding where they differ."""

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from paritygate.validate.gold.figures import GoldStatistics, GoldStratum
 from paritygate.validate.gold.metrics import metric_function
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.parts.state_data import packed, read, unpacked
 from paritygate.validate.measure.valid_positions import left_out_of, like
 
 if TYPE_CHECKING:
@@ -87,6 +88,39 @@ class GoldComparison:
     def end_pass(self) -> None:
         """Mark the end of a pass."""
         self._is_first_pass = False
+
+    def take_in(self, other: GoldComparison) -> None:
+        """Add the rows that come next."""
+        for name, columns in other._columns.items():
+            self._columns[name] += columns
+        for name, codes_of_values in other._values.items():
+            own = self._values[name]
+            codes = np.array([own.setdefault(value, len(own)) for value in codes_of_values], dtype=np.int32)
+            self._codes[name] += [codes[part] for part in other._codes[name]]
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the columns and the values of strata as JSON data."""
+        return {
+            "columns": {name: packed(parts, np.float64) for name, parts in self._columns.items()},
+            "codes": {name: packed(parts, np.int32) for name, parts in self._codes.items()},
+            "values": {name: list(values) for name, values in self._values.items()},
+        }
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        self._columns = {name: [unpacked(data["columns"][name], np.float64)] for name in self._columns}
+        self._values = {
+            name: {value: code for code, value in enumerate(read(list[str], data["values"][name]))}
+            for name in self._values
+        }
+        self._codes = {name: [unpacked(data["codes"][name], np.int32)] for name in self._codes}
+        rows = len(self._columns["gold"][0])
+        of_strata = [(codes, len(self._values[name])) for name, (codes,) in self._codes.items()]
+        if any(len(column) != rows for (column,) in self._columns.values()) or any(
+            len(codes) != rows or (rows and not 0 <= codes.min() <= codes.max() < values) for codes, values in of_strata
+        ):
+            msg = "columns of gold do not fit together"
+            raise ValueError(msg)
 
     def finish(self, *, seed: int) -> GoldStatistics:
         """Return the metrics; raise UsageError where no row carries gold."""

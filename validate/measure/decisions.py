@@ -321,7 +321,8 @@ class DecisionState:
 
     Above rank 2 there are more `decisions` than `rows`. `flips` and `flips_outside` count decisions. `flipped_rows` and
     `outside_rows` are sorted positions of rows with any such flip. `classes` count the reference's decisions.
-    `is_per_row` is true for rank 1 and 2. `examples` are ids of the first rows that flipped.
+    `is_per_row` is true for rank 1 and 2. `examples` are ids of the first rows that flipped. `flipped_elsewhere` and
+    `outside_elsewhere` count further such rows, which a file of a part does not name.
     """
 
     decisions: int = 0
@@ -333,6 +334,18 @@ class DecisionState:
     classes: dict[int, int] = field(default_factory=dict)
     is_per_row: bool = True
     examples: tuple[str, ...] = ()
+    flipped_elsewhere: int = 0
+    outside_elsewhere: int = 0
+
+    @property
+    def rows_flipped(self) -> int:
+        """The number of rows with a flip."""
+        return len(self.flipped_rows) + self.flipped_elsewhere
+
+    @property
+    def rows_outside(self) -> int:
+        """The number of rows with a flip outside the band."""
+        return len(self.outside_rows) + self.outside_elsewhere
 
     def after(self, rows: int) -> DecisionState:
         """Return the state for rows that come after so many others."""
@@ -386,6 +399,8 @@ def merge_decisions(a: DecisionState, b: DecisionState) -> DecisionState:
         classes=classes,
         is_per_row=a.is_per_row and b.is_per_row,
         examples=_first_examples(a.examples, b.examples),
+        flipped_elsewhere=a.flipped_elsewhere + b.flipped_elsewhere,
+        outside_elsewhere=a.outside_elsewhere + b.outside_elsewhere,
     )
 
 
@@ -404,9 +419,9 @@ def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
 
 def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
     """Return the counts of all decisions added."""
-    rows_mismatched = len(state.flipped_rows)
+    rows_mismatched = state.rows_flipped
     mismatches = rows_mismatched if state.is_per_row else state.flips
-    outside = len(state.outside_rows) if state.is_per_row else state.flips_outside
+    outside = state.rows_outside if state.is_per_row else state.flips_outside
     return DecisionStatistics(
         rule=str(decision),
         rows=state.rows,
@@ -416,7 +431,7 @@ def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatis
         outside_band=outside,
         rows_mismatched=rows_mismatched,
         mismatch_rate_upper_95=mismatch_rate_upper_95(rows_mismatched, state.rows),
-        classes={str(name): count for name, count in sorted(state.classes.items())},
+        classes={str(name): count for name, count in sorted(list(state.classes.items())[:_CLASSES_COUNTED])},
         examples=state.examples,
         is_constant=0 < len(state.classes) <= decision.k,
         constant=decision.constant,

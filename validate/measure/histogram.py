@@ -37,6 +37,13 @@ class Histogram:
         self._counts: NDArray[np.int64] | None = None  # instead of the few
         self._size = 0
 
+    @classmethod
+    def of(cls, counts: NDArray[np.int64]) -> Histogram:
+        """Return the histogram with these counts of the `BINS`."""
+        histogram = cls()
+        histogram._counts, histogram._size = counts, int(counts.sum())
+        return histogram
+
     @property
     def size(self) -> int:
         """The number of magnitudes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -118,9 +118,9 @@ class OutputComparison:
                 for name, profile in plan.profiles.items()
                 if profile.is_float
             }
-        self._states: dict[str, DiffState] = {}
+        self.states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
-            self._states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
+            self.states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
         self._counts_before: dict[str, dict[str, int]] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._folded: dict[str, DecisionState] = {}
@@ -129,12 +129,15 @@ class OutputComparison:
         self._violation_counts: dict[tuple[str, str | None], int] = {}
         self._refused: list[Refusal] = []
         self._refused_count = 0
+        self.first_row = 0
         self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
         self._repeat_ratio: dict[str, float] = {}
         self._repeat_diff: dict[str, float] = {}
-        self._patterns: dict[str, RowPattern] = {}
+        self.patterns: dict[str, RowPattern] = {}
         # The rows that differ, of outputs that are no floats and have one value a row.
         self._other_rows: dict[str, NDArray[np.int64]] = {}
+        # Further rows with any mismatch, which a file of a part does not name.
+        self.mismatched_elsewhere = 0
         # The length of the lists of ids, by the outputs that hold such.
         self._lists: dict[str, int] = {}
 
@@ -169,8 +172,8 @@ class OutputComparison:
                 self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
             # Later passes repeat the same rows.
             figures = RowFigures() if has_rows and self._names_rows and self._passes == 0 else None
-            state = self._states[name]
-            self._states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
+            state = self.states[name]
+            self.states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
             if name in self._sketches and not self._passes:
                 self._add_to_sketch(self._sketches[name], (actual[name], array), figures, traits)
             if figures is not None:
@@ -184,7 +187,7 @@ class OutputComparison:
                     peers=expected,
                     limits=self._plan.limits,
                 )
-                row_pattern.update(self._patterns.setdefault(name, RowPattern()), seen)
+                row_pattern.update(self.patterns.setdefault(name, RowPattern()), seen)
 
     def _add_to_sketch(
         self,
@@ -195,7 +198,9 @@ class OutputComparison:
     ) -> None:
         sketched.add_values(*sides, traits.rows)
         if figures is not None:
-            sketched.add_rows(figures.in_limits, first_row=self._pass_rows, lengths=traits.token_lengths)
+            sketched.add_rows(
+                figures.in_limits, first_row=self.first_row + self._pass_rows, lengths=traits.token_lengths
+            )
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
@@ -294,16 +299,16 @@ class OutputComparison:
         self._current = {}
         self._end_counts()
         if not self._passes:
-            self._octaves = {name: self._states[name].histogram.octaves() for name in self._sketches}
+            self._octaves = {name: self.states[name].histogram.octaves() for name in self._sketches}
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
         self._pass_rows = self._pass_batches = 0
         self._passes += 1
 
     def take_in(self, other: OutputComparison) -> None:
-        """Add the figures of other rows by the same plan, from one ended pass; no drawings and no `patterns`."""
-        for name, state in other._states.items():
-            self._states[name] = statistics.merge(self._states[name], state)
+        """Add the figures of the rows that come next, by the same plan, from one ended pass."""
+        for name, state in other.states.items():
+            self.states[name] = statistics.merge(self.states[name], state)
         for name, flips in other._folded.items():
             shifted = flips.after(self._pass_rows)
             mine = self._current.get(name)
@@ -313,6 +318,13 @@ class OutputComparison:
             details = [*self._violations.get(key, ())]
             details += [words for words in other._violations[key] if words not in details]
             self._violations[key] = details[:_VIOLATIONS_KEPT]
+        for name, pattern in other.patterns.items():
+            self.patterns[name] = row_pattern.merge(self.patterns[name], pattern) if name in self.patterns else pattern
+        for name, sketch in other._sketches.items():
+            self._sketches[name].take_in(sketch)
+        self._refused = [*self._refused, *other._refused][:_VIOLATIONS_KEPT]
+        self._refused_count += other._refused_count
+        self.mismatched_elsewhere += other.mismatched_elsewhere
         for name, rows in other._other_rows.items():
             at = rows + self._pass_rows
             self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
@@ -322,7 +334,7 @@ class OutputComparison:
 
     def _end_counts(self) -> None:
         # A row that comes in every pass is one row, and its mismatch is one mismatch.
-        for name, state in self._states.items():
+        for name, state in self.states.items():
             now = statistics.counts(state)
             before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
             self._counts[name] = {key: max(worst.get(key, 0), count - before.get(key, 0)) for key, count in now.items()}
@@ -336,8 +348,8 @@ class OutputComparison:
             about = "ids of the best" if label in self._lists else "argmax of"
             rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
         results = {
-            name: statistics.finish(state, self._counts.get(name))
-            for name, state in self._states.items()
+            name: statistics.finish(self._state(name), self._counts.get(name))
+            for name in self.states
             if name not in self._plan.argmax_of
         }
         decided = {name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())}
@@ -358,7 +370,7 @@ class OutputComparison:
             refused_count=self._refused_count,
             repeat_ratio=dict(self._repeat_ratio),
             repeat_max_abs_diff=dict(self._repeat_diff),
-            patterns=dict(self._patterns),
+            patterns={name: self._pattern(name) for name in self.patterns},
             drawings={
                 name: drawn(sketched, self._octaves[name], results[name].beyond)
                 for name, sketched in self._sketches.items()
@@ -366,18 +378,44 @@ class OutputComparison:
             },
         )
 
+    def to_data(self) -> dict[str, Any]:
+        """Return the figures of one ended pass as JSON data; only an exact comparison has such."""
+        raise NotImplementedError
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        raise NotImplementedError
+
+    def _state(self, name: str) -> DiffState:
+        return self.states[name]
+
+    def _pattern(self, name: str) -> RowPattern:
+        return self.patterns[name]
+
     def _mismatches(
         self, decided: Mapping[str, DecisionStatistics], results: Mapping[str, DiffStatistics]
     ) -> int | None:
-        others = [name for name in results if name not in decided and not self._plan.profiles[name].is_float]
+        others = self._others()
         if not decided and not others:
             return None
-        by_row = {name: state.flipped_rows for name, state in self._folded.items() if state.is_per_row}
-        by_row |= {name: rows for name, rows in self._other_rows.items() if name in others}
-        rows = functools.reduce(np.union1d, by_row.values(), np.zeros(0, dtype=np.int64))
+        by_row = self._by_row()
         several = [item.mismatches for name, item in decided.items() if name not in by_row]
         several += [results[name].mismatches for name in others if name not in by_row]
-        return len(rows) + sum(several)
+        return self.rows_mismatched() + sum(several)
+
+    def rows_mismatched(self) -> int:
+        """Return the number of rows in which an output of one value a row has a mismatch, each once."""
+        rows = functools.reduce(np.union1d, self._by_row().values(), np.zeros(0, dtype=np.int64))
+        return len(rows) + self.mismatched_elsewhere
+
+    def _by_row(self) -> dict[str, NDArray[np.int64]]:
+        rows = {name: state.flipped_rows for name, state in self._folded.items() if state.is_per_row}
+        return rows | {name: self._other_rows[name] for name in self._others() if name in self._other_rows}
+
+    def _others(self) -> list[str]:
+        """Return the outputs that are compared exactly."""
+        is_known = {*self._plan.argmax_of, *self._folded}
+        return [name for name, profile in self._plan.profiles.items() if not profile.is_float and name not in is_known]
 
 
 def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[str, NDArray[np.generic]]]:

@@ -54,6 +54,16 @@ class Maxima:
         self._reach(int(bins.max()) + 1)
         np.maximum.at(self.largest, bins, numbers)
 
+    def take_in(self, other: Maxima) -> None:
+        """Add the numbers of others, which may be changed."""
+        while self.width < other.width:
+            self._widen()
+        while other.width < self.width:
+            other._widen()
+        self._reach(other.largest.size)
+        first = self.largest[: other.largest.size]
+        np.maximum(first, other.largest, out=first)
+
     def _reach(self, bins: int) -> None:
         if bins > self.largest.size:
             self.largest = np.concatenate([self.largest, np.full(bins - self.largest.size, -np.inf)])
@@ -129,6 +139,15 @@ class Sketch:
     boundary: float | None = None
     by_row: Maxima = field(default_factory=lambda: Maxima(most=MOST_BINS))
     by_length: Maxima = field(default_factory=lambda: Maxima(most=_LENGTH_BINS))
+
+    def take_in(self, other: Sketch) -> None:
+        """Add the drawing of other rows, which may be changed."""
+        if self.grid is not None and other.grid is not None:
+            self.grid.values += other.grid.values
+            self.grid.flips += other.grid.flips
+            self.grid.not_finite += other.grid.not_finite
+        self.by_row.take_in(other.by_row)
+        self.by_length.take_in(other.by_length)
 
     def add_values(self, actual: NDArray[np.generic], expected: NDArray[np.generic], rows: int) -> None:
         """Add one batch of both sides, of `rows` rows."""

@@ -616,7 +616,7 @@ def _merged(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of the ty
 
 def counts(state: DiffState) -> dict[str, int]:
     """Return all counts of the state, by their names in `DiffStatistics`."""
-    return {name: int(state.total) if name == "compared" else getattr(state, name) for name in _COUNTS}
+    return {name: int(state.total) if name == "compared" else getattr(state, name) for name in COUNTS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -686,7 +686,7 @@ class DiffStatistics:
     worst_rows: tuple[WorstRow, ...]
 
 
-_COUNTS = (
+COUNTS = (
     *("rows", "values", "compared", "mismatches", "non_finite", "non_finite_mismatches", "non_finite_matches"),
     *("non_finite_rows", "fill_values", "fill_mismatches", "fill_substitutes", "left_out", "beyond"),
 )

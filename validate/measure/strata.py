@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +31,16 @@ NAMED_VALUES = 5
 class StratifiedComparison:
     """One comparison for each value of each declared stratum."""
 
-    def __init__(self, plan: ComparisonPlan, strata: Sequence[str]) -> None:
+    def __init__(
+        self, plan: ComparisonPlan, strata: Sequence[str], compare: Callable[..., OutputComparison] = OutputComparison
+    ) -> None:
         self._plan = plan
+        self._compare = compare
         self._comparisons: dict[str, dict[str, _RowsTogether]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
-        for name, comparisons in self._comparisons.items():
+        for name in self._comparisons:
             if name not in batch.strata:
                 seen = ", ".join(batch.strata) or "none"
                 msg = f"the samples have no stratum {name!r} (seen: {seen})"
@@ -46,16 +49,41 @@ class StratifiedComparison:
             for row, value in enumerate(batch.strata[name]):
                 rows.setdefault(str(value), []).append(row)
             for value, chosen in rows.items():
-                if value not in comparisons and len(comparisons) >= _MAX_VALUES:
-                    msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
-                    raise UsageError(msg, hint="use a column that groups rows, not an id")
-                if value not in comparisons:
-                    comparisons[value] = _RowsTogether(OutputComparison(self._plan))
-                comparisons[value].add(
+                self._of_value(name, value).add(
                     [batch.ids[row] for row in chosen],
                     _rows(actual, chosen, batch.rows),
                     _rows(expected, chosen, batch.rows),
                 )
+
+    def _of_value(self, name: str, value: str) -> _RowsTogether:
+        comparisons = self._comparisons[name]
+        if value not in comparisons and len(comparisons) >= _MAX_VALUES:
+            msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
+            raise UsageError(msg, hint="use a column that groups rows, not an id")
+        if value not in comparisons:
+            # Exact figures are those of each batch alone.
+            most = _VALUES_TOGETHER if self._compare is OutputComparison else 0
+            comparisons[value] = _RowsTogether(self._compare(self._plan), most)
+        return comparisons[value]
+
+    def take_in(self, other: StratifiedComparison) -> None:
+        """Add the figures of the rows that come next, from one ended pass."""
+        for name, comparisons in other._comparisons.items():
+            for value, rows in comparisons.items():
+                self._of_value(name, value).comparison.take_in(rows.comparison)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the exact figures of one ended pass as JSON data."""
+        return {
+            name: {value: rows.comparison.to_data() for value, rows in comparisons.items()}
+            for name, comparisons in self._comparisons.items()
+        }
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        for name in self._comparisons:
+            for value, part in data[name].items():
+                self._of_value(name, value).comparison.read(part)
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""
@@ -72,10 +100,11 @@ class StratifiedComparison:
 
 
 class _RowsTogether:
-    """The comparison of one value, whose rows are added in larger batches than they come in."""
+    """The comparison of one value, whose rows are added in larger batches than they come in, of `most` values."""
 
-    def __init__(self, comparison: OutputComparison) -> None:
-        self._comparison = comparison
+    def __init__(self, comparison: OutputComparison, most: int) -> None:
+        self.comparison = comparison
+        self._most = most
         self._ids: list[str] = []
         self._sides: list[tuple[Outputs, Outputs]] = []
         self._values = 0
@@ -87,22 +116,22 @@ class _RowsTogether:
         self._ids += ids
         self._sides.append((actual, expected))
         self._values += sum(array.size for array in expected.values())
-        if self._values >= _VALUES_TOGETHER:
+        if self._values >= self._most:
             self._flush()
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""
         self._flush()
-        self._comparison.end_pass()
+        self.comparison.end_pass()
 
     def finish(self) -> Measurement:
         """Return all figures."""
-        return self._comparison.finish()
+        return self.comparison.finish()
 
     def _flush(self) -> None:
         if self._sides:
             actual, expected = (_joined(side) for side in zip(*self._sides, strict=True))
-            self._comparison.add(Batch(inputs={}, ids=self._ids), actual, expected)
+            self.comparison.add(Batch(inputs={}, ids=self._ids), actual, expected)
         self._ids, self._sides, self._values = [], [], 0
 
 

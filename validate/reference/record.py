@@ -44,7 +44,7 @@ from paritygate.validate.reference.recording import ChunkWriter, Recording, Stor
 from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.reference.rerun import OtherBatches, OtherSessions
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
-from paritygate.validate.samples.samples import BatchDigest
+from paritygate.validate.samples.samples import BatchDigest, digest_of_batch
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def record_reference(
         check_shapes(batch, inputs, takes)
         outputs, spent = _timed(lambda: answers_of(runner, batch, inputs, rows_before=digest.rows - batch.rows))  # noqa: B023 - called at once
         answers = {name: outputs[name] for name in recorded}
-        writer.add(answers, rows=batch.rows, case=batch.case)
+        writer.add(answers, rows=batch.rows, case=batch.case, samples_digest=digest_of_batch(batch))
         broken.add(batch.ids, only_valid(answers, inputs, plan.positions), inputs)
         watch(batch, inputs, spent)
         rows = chooser.rows_to_repeat(inputs, batch.rows)

@@ -44,11 +44,12 @@ def is_recorded_outputs(path: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredBatch:
-    """The outputs of one batch as stored."""
+    """The outputs of one batch as stored; `samples_digest` is that of its inputs, empty where none was stored."""
 
     rows: int
     case: str | None
     outputs: Mapping[str, NDArray[np.generic]]
+    samples_digest: str = ""
 
 
 class ChunkWriter:
@@ -63,8 +64,10 @@ class ChunkWriter:
         self.shapes: dict[str, list[tuple[int, ...]]] = {}
         self.dtypes: dict[str, str] = {}
 
-    def add(self, outputs: Mapping[str, NDArray[np.generic]], *, rows: int, case: str | None) -> None:
-        """Store the outputs of one batch.
+    def add(
+        self, outputs: Mapping[str, NDArray[np.generic]], *, rows: int, case: str | None, samples_digest: str = ""
+    ) -> None:
+        """Store the outputs of one batch, and the digest of its inputs if given.
 
         Raises:
             MeasurementError: An output changes its dtype, or is of a kind that is not stored.
@@ -78,7 +81,9 @@ class ChunkWriter:
             self._pending[f"{at}/{name}"] = _as_code_points(ordered) if ordered.dtype.kind == "U" else ordered
             self._pending_bytes += array.nbytes
         texts = [name for name, array in outputs.items() if array.dtype.kind == "U"]
-        self._pending_batches.append({"rows": rows, "case": case, **({"texts": texts} if texts else {})})
+        optional = {"texts": texts, "samples": samples_digest}
+        given = {name: value for name, value in optional.items() if value}
+        self._pending_batches.append({"rows": rows, "case": case, **given})
         if self._pending_bytes >= _CHUNK_BYTES or len(self._pending_batches) >= _CHUNK_BATCHES:
             self.flush()
 
@@ -165,7 +170,9 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
         for at, batch in enumerate(batches):
             outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}
             outputs |= {name: _as_text(outputs[name]) for name in batch.get("texts", ())}
-            yield StoredBatch(rows=batch["rows"], case=batch["case"], outputs=outputs)
+            yield StoredBatch(
+                rows=batch["rows"], case=batch["case"], outputs=outputs, samples_digest=batch.get("samples", "")
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

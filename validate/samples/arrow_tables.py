@@ -31,15 +31,20 @@ _READ_BYTES = 1 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
-def read_parquet(path: Path, source: SampleSource) -> Iterator[Batch]:
-    """Yield the rows of a Parquet file as batches."""
+def read_parquet(path: Path, source: SampleSource, first_row: int = 0) -> Iterator[Batch]:
+    """Yield the rows of a Parquet file from one on as batches; row groups before it are not read."""
     import pyarrow.parquet as pq
 
     with _errors_of(path), pq.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
         schema = file.schema_arrow
         columns = [*wanted_columns(path, _inputs(schema), source), *(n for n in schema.names if n == ID_COLUMN)]
-        parts = file.iter_batches(batch_size=source.batch_size, columns=columns if source.columns else None)
-        yield from _batches(path, schema, parts, source)
+        groups, before = list(range(file.num_row_groups)), 0
+        while groups and before + (rows := file.metadata.row_group(groups[0]).num_rows) <= first_row:
+            groups, before = groups[1:], before + rows
+        parts = file.iter_batches(
+            batch_size=source.batch_size, row_groups=groups, columns=columns if source.columns else None
+        )
+        yield from _batches(path, schema, _from_row(parts, first_row - before), source, start=first_row)
 
 
 def read_dataset(folder: Path, source: SampleSource) -> Iterator[Batch]:
@@ -98,7 +103,15 @@ def _errors_of(path: Path) -> Iterator[None]:
         raise unreadable(path, err) from err
 
 
-def _batches(path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], source: SampleSource) -> Iterator[Batch]:
+def _from_row(parts: Iterable[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield part.slice(min(first_row, part.num_rows))
+        first_row = max(0, first_row - part.num_rows)
+
+
+def _batches(
+    path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], source: SampleSource, *, start: int = 0
+) -> Iterator[Batch]:
     for name in schema.names:
         if schema.names.count(name) > 1:
             msg = f"samples {path} hold two columns {name!r}"
@@ -106,7 +119,7 @@ def _batches(path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], sou
     names = wanted_columns(path, _inputs(schema), source)
     for name in names:
         _check_type(path, name, schema.field(name).type)
-    seen, start = SeenIds(), 0
+    seen = SeenIds()
     for table in _cut(parts, source.batch_size):
         rows = range(start, start + table.num_rows)
         ids = [str(value) for value in (table[ID_COLUMN].to_pylist() if ID_COLUMN in schema.names else rows)]

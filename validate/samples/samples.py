@@ -12,6 +12,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,10 @@ __all__ = [
     "SampleSource",
     "check_batch",
     "common_rows",
+    "digest_of_batch",
     "is_table",
     "open_samples",
+    "open_samples_at",
 ]
 
 _KINDS = "a file of a kind that is read, the folder of a data set, of .npy files or of pictures, or module:callable"
@@ -73,12 +76,28 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     read_all, split = _open_all(source), source.split
 
     def read() -> Iterator[Batch]:
-        batches = _in_text(_some_rows(read_all(), source), source)
-        batches = cast_inputs(batches, source) if source.cast else batches
-        batches = _of_known_pads(batches, source) if source.pad else batches
+        batches = _prepared(_some_rows(read_all(), source), source)
         return batches if split is None else rows_for_calibration(batches, split, fill=source.fill)
 
     return read
+
+
+def open_samples_at(source: SampleSource, first: int) -> Callable[[], Iterator[Batch]]:
+    """Return a function that starts reading at a batch, by its number from 0 among those with rows.
+
+    Files that allow it are not read before that batch; all others are, one batch at a time. Raises as `open_samples`.
+    """
+    read_all, path = open_samples(source), source.folder / source.text
+    reader = _AT_ROW.get(path.suffix) if path.is_file() and source.split is None else None
+    if first and reader is not None:
+        return lambda: _prepared(reader(path, source, first * source.batch_size), source)
+    return lambda: islice((batch for batch in read_all() if batch.rows), first, None)
+
+
+def _prepared(batches: Iterator[Batch], source: SampleSource) -> Iterator[Batch]:
+    batches = _in_text(batches, source)
+    batches = cast_inputs(batches, source) if source.cast else batches
+    return _of_known_pads(batches, source) if source.pad else batches
 
 
 def _some_rows(batches: Iterator[Batch], source: SampleSource) -> Iterator[Batch]:
@@ -325,7 +344,10 @@ def common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
 
 
 def _cut(
-    sizes: Mapping[str, int | None], source: SampleSource, take: Callable[[str, int], NDArray[np.generic]]
+    sizes: Mapping[str, int | None],
+    source: SampleSource,
+    take: Callable[[str, int], NDArray[np.generic]],
+    first_row: int = 0,
 ) -> Iterator[Batch]:
     path = source.folder / source.text
     scalars = sorted(name for name, rows in sizes.items() if rows is None)
@@ -337,16 +359,16 @@ def _cut(
         msg = f"samples {path}: the inputs have different numbers of rows ({listed})"
         raise InputFileError(msg, hint="give every input one row a sample, or use keys of the form CASE/INPUT")
     total = next(iter(sizes.values()), 0) or 0
-    for start in range(0, total, source.batch_size):
+    for start in range(first_row, total, source.batch_size):
         rows = min(source.batch_size, total - start)
         inputs = {name: take(name, rows) for name in sizes}
         yield Batch(inputs=inputs, ids=[str(row) for row in range(start, start + rows)])
 
 
-def _read_npy(paths: Sequence[Path], source: SampleSource) -> Iterator[Batch]:
+def _read_npy(paths: Sequence[Path], source: SampleSource, first_row: int = 0) -> Iterator[Batch]:
     """Yield the rows of one array a file, mapped into memory so that pages can be dropped after reading."""
     arrays = {path.stem: _mapped(path) for path in paths}
-    position = dict.fromkeys(arrays, 0)
+    position = dict.fromkeys(arrays, first_row)
 
     def take(name: str, rows: int) -> NDArray[np.generic]:
         start = position[name]
@@ -354,7 +376,9 @@ def _read_npy(paths: Sequence[Path], source: SampleSource) -> Iterator[Batch]:
         part = arrays[name][start : start + rows]
         return np.array(part, dtype=part.dtype.newbyteorder("="), order="C")
 
-    yield from _cut({name: array.shape[0] if array.ndim else None for name, array in arrays.items()}, source, take)
+    yield from _cut(
+        {name: array.shape[0] if array.ndim else None for name, array in arrays.items()}, source, take, first_row
+    )
 
 
 def _mapped(path: Path) -> NDArray[np.generic]:
@@ -365,7 +389,7 @@ def _mapped(path: Path) -> NDArray[np.generic]:
     return array
 
 
-def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
+def _read_safetensors(path: Path, source: SampleSource, first_row: int = 0) -> Iterator[Batch]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -376,7 +400,7 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
                     msg = f"samples {path} hold {name!r} as {part.get_dtype()}, which is not read"
                     raise InputFileError(msg, hint=f"save it as one of {', '.join(sorted(_SAFETENSORS_DTYPES))}")
             sizes = {name: (part.get_shape()[0] if part.get_shape() else None) for name, part in slices.items()}
-            position: dict[str, int] = dict.fromkeys(slices, 0)
+            position: dict[str, int] = dict.fromkeys(slices, first_row)
 
             def take(name: str, rows: int) -> NDArray[np.generic]:
                 start = position[name]
@@ -384,9 +408,17 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
                 part: NDArray[np.generic] = slices[name][start : start + rows]
                 return part
 
-            yield from _cut(sizes, source, take)
+            yield from _cut(sizes, source, take, first_row)
     except (SafetensorError, ValueError) as err:
         raise unreadable(path, err) from err
+
+
+# Readers of files that begin at a row.
+_AT_ROW: Mapping[str, Callable[[Path, SampleSource, int], Iterator[Batch]]] = {
+    ".npy": lambda path, source, first_row: _read_npy([path], source, first_row),
+    ".safetensors": _read_safetensors,
+    ".parquet": read_parquet,
+}
 
 
 class BatchDigest:
@@ -413,3 +445,10 @@ class BatchDigest:
     def value(self) -> str:
         """Return `sha256:` and the hex digest of all batches added."""
         return f"sha256:{self._state.copy().hexdigest()}"
+
+
+def digest_of_batch(batch: Batch) -> str:
+    """Return the digest of one batch alone; raise as `BatchDigest.add`."""
+    digest = BatchDigest()
+    digest.add(batch)
+    return digest.value

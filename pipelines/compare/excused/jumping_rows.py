@@ -18,7 +18,7 @@ from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.reference_noise import RerunContext
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers, with_excused
 from paritygate.validate.gate.candidate import RefusedInputsError
-from paritygate.validate.gate.gate import GateResult
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.verdict import flips_allowed
 from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.measure.valid_positions import only_valid

@@ -16,7 +16,8 @@ import numpy as np
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers, with_excused
 from paritygate.validate.gate.candidate import Candidate
-from paritygate.validate.gate.gate import GateResult, run_gate
+from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.reference.recorded import ExpectedOutputs

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paritygate.validate.gate.candidate import Candidate
-from paritygate.validate.gate.gate import GateResult
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.words.sentence import say
 

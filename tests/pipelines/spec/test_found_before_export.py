@@ -366,7 +366,7 @@ def test_compare_finds_a_wrong_name_before_the_reference_answers(
     def record(*_: object) -> None:
         pytest.fail("the reference was recorded")
 
-    monkeypatch.setattr("paritygate.pipelines.jobs.compare.record_reference", record)
+    monkeypatch.setattr("paritygate.pipelines.compare.opening.record_reference", record)
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), option, value)
     assert outcome.code == 2
     assert outcome.result["error"]["message"] == message

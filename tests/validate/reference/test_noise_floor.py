@@ -18,7 +18,8 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.gate.candidate import RecordedCandidate
 from paritygate.validate.gate.declared_limits import parse_tolerance
-from paritygate.validate.gate.gate import GateResult, run_gate
+from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
 from paritygate.validate.measure.profile import profile_outputs

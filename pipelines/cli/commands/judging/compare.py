@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paritygate.codec import to_data
+from paritygate.errors import UsageError
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
     WrittenPath,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
-    *("--repository", "--time-limit", "--memory-limit"),
+    *("--repository", "--time-limit", "--memory-limit", "--shard", "--out"),
 )
 _TITLES = ("Options", ABOUT_OUTPUTS, ABOUT_VERDICT, "Options about where it runs")
 # The section of the help by option; all others have the first title.
@@ -98,6 +99,18 @@ class _InSections(click.Command):
     metavar="DIR",
     help="Put every batch of a probe that the candidate fails here, with the answers of both.",
 )
+@click.option(
+    "--shard",
+    "shard_text",
+    metavar="I/N",
+    help="Measure the I-th of N parts of the batches, for merge; REFERENCE is a folder made by record.",
+)
+@click.option(
+    "--out",
+    type=WrittenPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The file of the part, where --shard is given. A part that is there already is not made again.",
+)
 @device_option
 @click.option(
     "--provider",
@@ -147,6 +160,8 @@ def command(
     emulate: bool,
     repair: Path | None,
     failures: Path | None,
+    shard_text: str | None,
+    out: Path | None,
     device: str,
     provider: str | None,
     endpoint: tuple[str, ...],
@@ -227,6 +242,10 @@ def command(
         endpoint=endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
         provider=provider,
     )
+    if shard_text is not None or out is not None:
+        if reports or repair is not None or form != "text":
+            raise _no_verdict("--report" if reports else f"--format {form}" if repair is None else "--repair")
+        return _measure_shard(job, shard_text, out, time_limit=time_limit, quiet=quiet, json_target=json_target)
     if repair is not None:
         from paritygate.pipelines.repair.pair import check_repair
 
@@ -255,6 +274,41 @@ def command(
     if repair is not None and result.verdict == "fail":
         _repair(job, repair, time_limit_s=time_limit, shown=shown)
     return result.exit_code
+
+
+def _no_verdict(option: str) -> UsageError:
+    return UsageError(
+        f"--shard gives no verdict, so it takes no {option}",
+        hint="give it to merge",
+        command="convert-and-validate merge",
+    )
+
+
+def _measure_shard(
+    job: ComparisonJob, text: str | None, out: Path | None, *, time_limit: float, quiet: bool, json_target: str | None
+) -> int:
+    """Measure one shard, and print where its part is."""
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.compare.shards.shard import measure_shard, parse_shard
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.text import counted
+
+    if text is None or out is None:
+        msg = "--out is the file of a shard, and --shard is missing" if text is None else "--shard needs --out FILE"
+        raise UsageError(msg, hint="write for example --shard 1/7 --out part-1.json")
+    shard = parse_shard(text)
+    with progress_of(job.candidate.name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
+        result = measure_shard(job, shard, out, time_limit_s=time_limit, progress=progress)
+        did(f"compared {counted(result.rows, 'row')}")
+    write_json(json_target, {"schema_version": 1, **to_data(result)})
+    where = f"batches {result.first + 1} to {result.last}" if result.first < result.last else "no batch"
+    made = "is unchanged" if result.is_unchanged else "is written"
+    lines = [f"{out} {made}: shard {shard}, {where} of {result.batches}"]
+    if not quiet:
+        lines.append("next, when all parts are there: convert-and-validate merge part-*.json")
+    print_lines(lines, err=json_target == "-")
+    return 0
 
 
 def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str]:

@@ -1,0 +1,65 @@
+"""`merge`: the verdict of a comparison that several machines measured in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.codec import to_data
+from paritygate.pipelines.cli.formats import Result, format_option
+from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, verbose_option
+
+
+@click.command("merge")
+@click.argument("parts", nargs=-1, required=True, metavar="PART...", type=click.Path(path_type=Path))
+@quiet_option
+@verbose_option
+@format_option
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=WrittenPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a report of the comparison: .html or .md, as compare does. Repeatable.",
+)
+@json_option
+def command(
+    parts: tuple[Path, ...],
+    *,
+    quiet: bool,
+    verbose: bool,
+    form: str,
+    reports: tuple[Path, ...],
+    json_target: str | None,
+) -> int:
+    """Merge the parts that `compare --shard` wrote, and give the verdict.
+
+    The result is that of all rows, in any order of the parts. No model runs, and no samples are read.
+
+    The exit code is that of compare: 0 for pass, 1 for fail, 3 for inconclusive.
+
+    \b
+    Example:
+      convert-and-validate merge part-*.json --json result.json
+    """
+    from paritygate.pipelines.compare.shards.merged import merge_parts
+    from paritygate.pipelines.report.terminal.comparison import print_comparison
+
+    for report in reports:
+        from paritygate.pipelines.report.comparison_page import check_report_file
+
+        check_report_file(report)
+    written = Result(form=form, json_target=json_target)
+    shown = written.shown(quiet=quiet, verbose=verbose)
+    result = merge_parts(parts)
+    for report in reports:
+        from paritygate.pipelines.report.comparison_page import write_comparison_report
+
+        write_comparison_report(result, report)
+    written.add_comparison(result)
+    written.write(to_data(result))
+    with written.printing():
+        print_comparison(result, shown)
+    return result.exit_code

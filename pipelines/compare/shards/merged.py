@@ -1,0 +1,116 @@
+"""Merge the parts of a comparison into its result: no model is opened, and no sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paritygate.codec import from_data, from_json
+from paritygate.errors import InputFileError, ParitygateError
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.judged import SeenInputs, result_of
+from paritygate.pipelines.compare.probes import Answers, broken_contract, not_asked
+from paritygate.pipelines.compare.result import ComparisonResult, SideResult
+from paritygate.pipelines.compare.shards.part import BROKEN, Part, broken_part, check_together, read_part
+from paritygate.pipelines.compare.shards.shard import check_rules_can_be_cut
+from paritygate.validate.gate.measures import Measures
+from paritygate.validate.measure.parts.exact_comparison import ExactComparison
+from paritygate.validate.reference.recorded import ExpectedOutputs, expected_from_recording
+from paritygate.validate.reference.recording import Recording
+
+
+def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
+    """Return the result of the comparison whose parts are in these files, in any order.
+
+    Raises:
+        InputFileError: A file is no part, or it is corrupt.
+        ArtifactIntegrityError: A part was changed after it was written.
+        UsageError: Parts are of several comparisons, missing, or there twice.
+    """
+    parts = {path: read_part(path) for path in dict.fromkeys(paths)}
+    order = check_together(parts)
+    try:
+        return _merged(order, [parts[path] for path in order])
+    except ParitygateError:
+        raise
+    except BROKEN as err:
+        # Each value has its type, but they do not fit together.
+        raise broken_part(order[0].parent, err) from err
+
+
+def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
+    first = parts[0]
+    job, recording = _of_first(order[0], first)
+    expected = expected_from_recording(recording)
+    measures = Measures(expected, job.rules, ExactComparison)
+    measures.compare_names(first.facts)
+    for path, part in zip(order, parts, strict=True):
+        measures.take_in(_measures(path, part, expected, job))
+    measures.end_pass()
+    result = measures.finish(first.facts, samples_digest=first.binding.samples)
+    if result.measurement.rows != recording.rows:
+        msg = f"the parts hold {result.measurement.rows} of {recording.rows} rows"
+        raise InputFileError(msg, hint="make the parts again")
+    broken = broken_contract(result.checks)
+    answers = not_asked(job, broken) if broken else _answers(first)
+    seconds = sum(part.pass_seconds for part in parts)
+    merged = result_of(
+        job,
+        result,
+        expected,
+        (first.reference, _candidate(parts)),
+        inputs=SeenInputs(
+            dtypes={name: dtype for part in parts for name, dtype in part.dtypes.items()},
+            takes=(expected.inputs or frozenset()) | (first.facts.input_names or frozenset()),
+            specs=first.facts.inputs,
+        ),
+        answers=replace(answers, result=replace(answers.result, samples_seconds=seconds)),
+    )
+    return replace(merged, machine=first.machine, seconds=sum(part.seconds for part in parts))
+
+
+def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:
+    """Return the comparison, and the record of its reference without the outputs."""
+    try:
+        job = from_data(ComparisonJob, part.job)
+        recording = from_json(Recording, {**_mapping(part.recording), "folder": part.reference.name})
+    except ParitygateError:
+        raise
+    except BROKEN as err:
+        raise broken_part(path, err) from err
+    # A function would be code that a file names.
+    check_rules_can_be_cut(job.rules)
+    return job, recording
+
+
+def _mapping(data: Mapping[str, object] | None) -> Mapping[str, object]:
+    if data is None:
+        msg = "the record of the reference is missing"
+        raise ValueError(msg)
+    return data
+
+
+def _measures(path: Path, part: Part, expected: ExpectedOutputs, job: ComparisonJob) -> Measures:
+    measures = Measures(expected, job.rules, ExactComparison)
+    try:
+        measures.read(part.measures)
+    except ParitygateError:
+        raise
+    except BROKEN as err:
+        raise broken_part(path, err) from err
+    return measures
+
+
+def _answers(first: Part) -> Answers:
+    if first.probes is None:
+        msg = "the probes of the first part are missing"
+        raise ValueError(msg)
+    return Answers(checks=tuple(first.probe_checks or ()), result=first.probes)
+
+
+def _candidate(parts: Sequence[Part]) -> SideResult:
+    """Return the description of the candidate, with the notes of all parts."""
+    notes = dict.fromkeys(note for part in parts for note in part.candidate.notes)
+    warnings = dict.fromkeys(text for part in parts for text in part.candidate.provider_warnings)
+    return replace(parts[0].candidate, notes=list(notes), provider_warnings=list(warnings))

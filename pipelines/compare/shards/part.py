@@ -1,0 +1,221 @@
+"""The file of a part: the figures of some batches, bound to models, samples and rules by digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.files import write_bytes_atomically
+from paritygate.pipelines.compare.result import ProbesResult, SideResult
+from paritygate.validate.measure.check import Check
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.job import ComparisonJob
+
+FORMAT_VERSION = 1
+_KIND = "paritygate part"
+# A part has the figures of each channel, not of each row.
+_MOST_BYTES = 128 << 20
+_HEAD_BYTES = 200
+_AGAIN = "make the part again: convert-and-validate compare ... --shard I/N --out FILE"
+# Fields of both models that decide the figures, besides their files.
+_OF_MODELS = ("rename", "takes", "provider", "signature_key")
+# Errors of values that do not fit together.
+BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_OF_SAMPLES = ("batch_size", "pad", "columns", "cast")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binding:
+    """The digests and numbers that all parts of one comparison share."""
+
+    paritygate: str  # the version
+    shards: int
+    reference: str  # the digest of the recording
+    candidate: str  # the digest of the model
+    samples: str  # the digest of the samples that the reference was recorded on
+    rules: str  # the digest of the rules
+    batches: int  # in all parts together
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CandidateFacts:
+    """Names and notes of a candidate, known before it runs."""
+
+    output_names: frozenset[str]
+    input_names: frozenset[str] | None
+    classes: Mapping[str, list[int | str]]
+    warnings: tuple[str, ...]
+    inputs: tuple[tuple[str, str], ...]  # names and dtypes of the reference's inputs, then of its own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One shard of a comparison, from 1; `last` is the batch after its last one."""
+
+    kind: str = _KIND
+    binding: Binding
+    shard: int
+    first: int
+    last: int
+    rows: int
+    reference: SideResult
+    candidate: SideResult
+    facts: CandidateFacts
+    dtypes: dict[str, str]  # of the inputs in the samples
+    measures: dict[str, Any]
+    machine: dict[str, Any]
+    pass_seconds: float
+    seconds: float = 0.0
+    # The first shard alone has the comparison, the record of the reference, and the answers to probes.
+    job: dict[str, Any] | None = None
+    recording: dict[str, Any] | None = None
+    probe_checks: list[Check] | None = None
+    probes: ProbesResult | None = None
+
+
+def rules_digest(job: ComparisonJob) -> str:
+    """Return the digest of all that decides the figures, besides the files of the models and the samples."""
+    models = [{name: getattr(model, name) for name in _OF_MODELS} for model in (job.reference, job.candidate)]
+    samples = {name: getattr(job.samples, name) for name in _OF_SAMPLES}
+    return digest_of([job.rules, models, samples, job.device, job.is_emulated])
+
+
+def write_part(path: Path, part: Part) -> None:
+    """Write a part; raise errors as `storage_errors`."""
+    data = sealed(to_data(part), version=FORMAT_VERSION)
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    write_bytes_atomically(path, text.encode(), elsewhere="name another file with --out")
+
+
+def is_part(path: Path) -> bool:
+    """Return whether a file begins as a part does."""
+    with path.open("rb") as stream:
+        return _KIND.encode() in stream.read(_HEAD_BYTES)
+
+
+def read_part(path: Path) -> Part:
+    """Return the part in a file.
+
+    Raises:
+        InputFileError: There is no part, or it is of another format.
+        ArtifactIntegrityError: It was changed after it was written.
+    """
+    if not path.is_file():
+        state = "is no file" if path.exists() else "does not exist"
+        msg = f"part {path} {state}"
+        raise InputFileError(msg, hint=_AGAIN)
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
+        msg = f"{path} is no part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
+        raise InputFileError(msg, hint=_AGAIN)
+    data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_AGAIN)
+    try:
+        part = from_data(Part, data)
+    except ValueError as err:
+        raise broken_part(path, err) from err
+    binding = part.binding
+    if part.kind != _KIND or not (1 <= part.shard <= binding.shards and 0 <= part.first <= part.last):
+        msg = f"{path} is no part of a comparison"
+        raise InputFileError(msg, hint=_AGAIN)
+    return part
+
+
+def broken_part(path: Path, err: BaseException) -> InputFileError:
+    """Return the error of a part that holds something else than a part does."""
+    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    return InputFileError(f"{path} is corrupt: {reason}", hint=_AGAIN)
+
+
+def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
+    """Return the part that was made before of the same shard; None if there is none.
+
+    Raises:
+        UsageError: The file is no part, so it is not overwritten.
+    """
+    if not path.exists():
+        return None
+    if not path.is_file() or not is_part(path):
+        msg = f"{path} exists and is no part, so it is not overwritten"
+        raise UsageError(msg, hint="name another file with --out")
+    try:
+        part = read_part(path)
+    except (InputFileError, ArtifactIntegrityError):
+        # It is made again.
+        return None
+    return part if (part.binding, part.shard) == (binding, shard) else None
+
+
+def check_together(parts: Mapping[Path, Part]) -> list[Path]:
+    """Return the files of all shards of one comparison in their order.
+
+    Raises:
+        UsageError: Parts are of several comparisons, missing, or there twice.
+    """
+    paths = list(parts)
+    first = parts[paths[0]]
+    for path in paths[1:]:
+        _check_same(first, parts[path], paths[0], path)
+    by_shard: dict[int, Path] = {}
+    for path, part in parts.items():
+        other = by_shard.setdefault(part.shard, path)
+        if other != path:
+            msg = f"{other} and {path} are both shard {part.shard} of {first.binding.shards}"
+            raise UsageError(msg, hint="leave one of them out")
+    shards = first.binding.shards
+    missing = _ranges([number for number in range(1, shards + 1) if number not in by_shard])
+    if missing:
+        msg = f"{len(by_shard)} of {shards} parts are there: shard {missing} is missing"
+        raise UsageError(msg, hint=_AGAIN)
+    order = [by_shard[number] for number in range(1, shards + 1)]
+    ends = [0, *(parts[path].last for path in order)]
+    for path, end in zip(order, ends, strict=False):
+        if parts[path].first != end:
+            msg = f"{path} begins at batch {parts[path].first}, and the part before ends at {end}"
+            raise InputFileError(msg, hint=_AGAIN)
+    if ends[-1] != first.binding.batches:
+        msg = f"the parts hold {ends[-1]} of {first.binding.batches} batches"
+        raise InputFileError(msg, hint=_AGAIN)
+    return order
+
+
+_WORDS = {
+    "paritygate": "version of paritygate",
+    "shards": "number of shards",
+    "reference": "reference",
+    "candidate": "candidate",
+    "samples": "samples",
+    "rules": "rules",
+    "batches": "number of batches",
+}
+
+
+def _check_same(one: Part, other: Part, path: Path, other_path: Path) -> None:
+    for name, words in _WORDS.items():
+        values = getattr(one.binding, name), getattr(other.binding, name)
+        if values[0] != values[1]:
+            msg = f"{path} and {other_path} differ in the {words} ({values[0]} and {values[1]})"
+            raise UsageError(msg, hint="merge the parts of one comparison alone, or make the others again")
+    sides = [to_data(replace(part.candidate, notes=[], provider_warnings=[])) for part in (one, other)]
+    differ = [name for name in sides[0] if sides[0][name] != sides[1][name]]
+    if differ or one.facts != other.facts:
+        what = ", ".join(differ) or "inputs and outputs"
+        msg = f"{path} and {other_path} ran the candidate with another {what}"
+        raise UsageError(msg, hint="make all parts with the same runtime on the same kind of device")
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers as text, with ranges of neighbours, such as `2, 5-7`."""
+    texts: list[str] = []
+    start = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            low, high = numbers[start], numbers[at - 1]
+            texts.append(str(low) if low == high else f"{low}-{high}")
+            start = at
+    return ", ".join(texts)

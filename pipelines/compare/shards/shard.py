@@ -1,0 +1,133 @@
+"""Measure one shard of a comparison: some whole batches, into a file that `merge` reads."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paritygate.codec import from_data, to_data
+from paritygate.errors import BackendError, UsageError
+from paritygate.files import temporary_folder
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.process.child import ChildJob, do_job
+from paritygate.pipelines.process.child_result import reading_result
+from paritygate.validate.reference.recording import RECORD_FILE
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.job import ComparisonJob
+    from paritygate.pipelines.process.child import Progress
+    from paritygate.validate.gate.rules import GateRules
+
+# The metrics of gold need all rows at once: 24 bytes a row.
+MOST_GOLD_ROWS = 200_000
+_WITHOUT = "compare without --shard"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """One of so many shards, from 1."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardResult:
+    """The part that was made, or found unchanged; `last` is the batch after its last one."""
+
+    part: str
+    shard: int
+    shards: int
+    first: int
+    last: int
+    batches: int
+    rows: int
+    is_unchanged: bool
+
+
+def parse_shard(text: str) -> Shard:
+    """Return the shard of a text such as `2/7`; raise UsageError for another text."""
+    number, slash, of = text.partition("/")
+    if not (slash and number.isascii() and number.isdigit() and of.isascii() and of.isdigit()):
+        msg = f"--shard {text!r} is not of the form I/N"
+        raise UsageError(msg, hint="write for example --shard 1/7")
+    if not 1 <= int(number) <= int(of) <= 10**6:
+        msg = f"--shard {text} is not allowed (allowed: from 1/N to N/N)"
+        raise UsageError(msg, hint=f"write for example --shard 1/{of if of.strip('0') else 7}")
+    return Shard(number=int(number), of=int(of))
+
+
+def check_can_be_cut(job: ComparisonJob) -> None:
+    """Check that a comparison can be measured in parts; raise UsageError if not."""
+    if not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
+        msg = f"--shard needs a recorded reference, and {job.reference.name} is not a recording"
+        record = ["convert-and-validate", "record", job.reference.name, "--samples", job.samples.text]
+        raise UsageError(
+            msg,
+            hint="record it once, then compare with that folder",
+            command=shlex.join([*record, "--out", "reference"]),
+        )
+    check_rules_can_be_cut(job.rules)
+    model = job.candidate
+    reasons = {
+        "recorded outputs as the candidate": model.is_recorded,
+        "a model on a server or an object": model.kind in {SourceKind.ENDPOINT, SourceKind.LIVE},
+        "a model of fixed shapes": model.fixed_shape is not None,
+        "--takes": bool(job.reference.takes or model.takes),
+        "rows that calibrated the candidate": job.calibrated_rows is not None,
+    }
+    _refuse(reasons)
+
+
+def check_rules_can_be_cut(rules: GateRules) -> None:
+    """Check that rules can judge a comparison in parts; raise UsageError if not."""
+    _refuse(
+        {
+            "detections": bool(rules.matches),
+            "--repeat above 1": rules.passes != 1,
+            "a metric that is your own function": any(rule.is_function for rule in rules.gold),
+        }
+    )
+
+
+def _refuse(reasons: dict[str, bool]) -> None:
+    for what, is_so in reasons.items():
+        if is_so:
+            msg = f"--shard does not take {what}"
+            raise UsageError(msg, hint=f"{_WITHOUT}, or leave that out")
+
+
+def measure_shard(
+    job: ComparisonJob, shard: Shard, out: Path, *, time_limit_s: float, progress: Progress = lambda *_: None
+) -> ShardResult:
+    """Measure a shard in a child process, and write its part; nothing if the part is there already.
+
+    Raises:
+        UsageError: The comparison cannot be measured in parts, or the file is no part.
+        ParitygateError: The shard could not be measured.
+    """
+    check_can_be_cut(job)
+    with temporary_folder("shard") as folder:
+        child = ChildJob(
+            name="shard",
+            args={
+                "job": to_data(job),
+                "shard": [shard.number, shard.of],
+                "out": str(out.absolute()),
+                "folder": str(folder),
+                "time_limit_s": time_limit_s,
+            },
+            folder=folder,
+            what=f"shard {shard} of the comparison of {job.candidate.name} with {job.reference.name}",
+            time_limit_s=time_limit_s,
+            crash_error=BackendError,
+            is_log_kept=False,
+        )
+        value = do_job(child, progress)
+        with reading_result(child):
+            return from_data(ShardResult, {**value, "part": str(out)})

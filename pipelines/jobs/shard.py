@@ -1,0 +1,180 @@
+"""The job of one shard of a comparison, run in a child process."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate import __version__
+from paritygate.codec import from_data, to_data
+from paritygate.errors import UsageError
+from paritygate.machine import machine_facts
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.judged import SeenInputs
+from paritygate.pipelines.compare.opening import OpenedReference, open_candidate, open_reference
+from paritygate.pipelines.compare.output_cache import OutputCache
+from paritygate.pipelines.compare.probes import Answers, ask_all, broken_contract, not_asked
+from paritygate.pipelines.compare.progress_file import PartialResultFile
+from paritygate.pipelines.compare.session_probes import ComparisonContext
+from paritygate.pipelines.compare.shards.part import (
+    Binding,
+    CandidateFacts,
+    Part,
+    part_there,
+    rules_digest,
+    write_part,
+)
+from paritygate.pipelines.compare.shards.shard import MOST_GOLD_ROWS, ShardResult
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.gate.gate import Passes
+from paritygate.validate.gate.measures import Measures
+from paritygate.validate.gate.rule_checks import check_ignored
+from paritygate.validate.measure.parts.exact_comparison import ExactComparison
+from paritygate.validate.probes.probe_budget import SamplesCost
+from paritygate.validate.reference.batch_range import nth_range, only_range
+from paritygate.validate.reference.earlier_recording import load_to_judge
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.runners.onnxruntime_providers import prepare_process
+from paritygate.validate.samples.samples import open_samples
+from paritygate.validate.samples.split import RowsLeftOut
+
+if TYPE_CHECKING:
+    from paritygate.batch import Batch
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
+    """Measure the shard, write its part, and return its place as JSON data."""
+    started = time.monotonic()
+    job = from_data(ComparisonJob, args["job"])
+    folder, out = Path(args["folder"]), Path(args["out"])
+    number, of = args["shard"]
+    prepare_process(job.candidate.provider)
+    read = open_samples(job.samples)
+    opened = open_reference(job, folder, read, report, PartialResultFile(folder))
+    recording = load_to_judge(job.reference.path)
+    _check_gold(job, recording)
+    batches = nth_range(recording, number, of)
+    candidate, side, job = open_candidate(job, opened, read, report, OutputCache())
+    if side.digest is None:
+        msg = f"--shard needs a candidate with a digest, and {job.candidate.name} has none"
+        raise UsageError(msg, hint="give a model file, or compare without --shard")
+    binding = Binding(
+        paritygate=__version__,
+        shards=of,
+        reference=recording.digest,
+        candidate=side.digest,
+        samples=recording.samples_digest,
+        rules=rules_digest(job),
+        batches=batches.batches,
+    )
+    there = part_there(out, binding, number)
+    if there is not None:
+        return to_data(_result(there, is_unchanged=True))
+    dtypes: dict[str, str] = {}
+
+    def watched() -> Iterator[Batch]:
+        for batch in batches.read(job.samples):
+            dtypes.update((name, array.dtype.name) for name, array in batch.inputs.items())
+            yield batch
+
+    check_ignored(opened.expected.output_names | candidate.output_names, job.rules)
+    measures = Measures(
+        only_range(opened.expected, recording, batches),
+        job.rules,
+        functools.partial(ExactComparison, rows_before=batches.rows_before),
+    )
+    passes = Passes(
+        candidate=candidate,
+        expected=only_range(opened.expected, recording, batches),
+        measures=measures,
+        left_out=RowsLeftOut(),
+        workspace=folder,
+    )
+    before, spent = time.monotonic(), time.process_time()
+    if batches.first < batches.last:
+        passes.run(watched, lambda _, rows: report(f"running the candidate, shard {number} of {of}", rows, 0))
+    else:
+        measures.end_pass()
+    passed = time.monotonic() - before
+    part = Part(
+        binding=binding,
+        shard=number,
+        first=batches.first,
+        last=batches.last,
+        rows=batches.rows,
+        reference=opened.side,
+        candidate=side,
+        facts=_facts(candidate, SeenInputs.of(dtypes, opened.expected, opened.signature, candidate)),
+        dtypes=dtypes,
+        measures=measures.to_data(),
+        machine=machine_facts(),
+        pass_seconds=passed,
+    )
+    if number == 1:
+        # Of a few rows, it is what all rows would have cost.
+        seconds = (time.process_time() - spent) / max(batches.rows, 1)
+        samples = SamplesCost(rows=recording.rows, values=0, seconds=seconds * recording.rows)
+        place = ComparisonContext(
+            folder=folder,
+            deadline=started + float(args["time_limit_s"]),
+            samples=samples,
+            report=report,
+            models=OutputCache(),
+        )
+        answers = _answers(job, candidate, opened, measures, place)
+        part = replace(
+            part,
+            job=to_data(job),
+            # The chunks would grow with the rows.
+            recording=to_data(replace(recording, chunks={})),
+            probe_checks=list(answers.checks),
+            probes=answers.result,
+        )
+    if isinstance(candidate, ModelCandidate):
+        part = replace(part, candidate=replace(side, notes=list(candidate.notes)))
+    write_part(out, replace(part, seconds=time.monotonic() - started))
+    return to_data(_result(part, is_unchanged=False))
+
+
+def _answers(
+    job: ComparisonJob, candidate: Candidate, opened: OpenedReference, measures: Measures, place: ComparisonContext
+) -> Answers:
+    """Run the probes, unless the rows of this shard show already that the contract is broken."""
+    names = Measures(opened.expected, job.rules)
+    names.compare_names(candidate)
+    broken = broken_contract((*names.checks(), *measures.checks()))
+    return not_asked(job, broken) if broken else ask_all(job, candidate, opened.probes, measures.compared, place)
+
+
+def _facts(candidate: Candidate, inputs: SeenInputs) -> CandidateFacts:
+    return CandidateFacts(
+        output_names=candidate.output_names,
+        input_names=candidate.input_names,
+        classes={name: list(classes) for name, classes in candidate.classes.items()},
+        warnings=candidate.warnings,
+        inputs=inputs.specs,
+    )
+
+
+def _check_gold(job: ComparisonJob, recording: Recording) -> None:
+    if job.rules.gold and recording.rows > MOST_GOLD_ROWS:
+        msg = f"--shard takes --gold for {MOST_GOLD_ROWS:,} rows at most, and the reference has {recording.rows:,}"
+        raise UsageError(msg, hint="leave --gold out, or compare fewer rows without --shard")
+
+
+def _result(part: Part, *, is_unchanged: bool) -> ShardResult:
+    return ShardResult(
+        part="",
+        shard=part.shard,
+        shards=part.binding.shards,
+        first=part.first,
+        last=part.last,
+        batches=part.binding.batches,
+        rows=part.rows,
+        is_unchanged=is_unchanged,
+    )

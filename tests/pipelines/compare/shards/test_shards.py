@@ -1,0 +1,296 @@
+"""`compare --shard` and `merge`: any number of parts gives one verdict, and nothing else is taken for a part."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from paritygate.codec import sealed
+from paritygate.pipelines.compare.shards.part import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+
+_BATCHES = 9
+_SAMPLES = """
+    import numpy as np
+    from paritygate.batch import Batch
+
+    def batches():
+        random = np.random.default_rng(5)
+        for number in range(9):
+            rows = 1 + number % 5
+            x = random.standard_normal((rows, 4)).astype(np.float32)
+            gold = x[:, 0] > 0
+            yield Batch(inputs={"x": x}, ids=[f"{number}-{row}" for row in range(rows)], gold=gold,
+                        strata={"sign": ["+" if value else "-" for value in gold]})
+"""
+_OPTIONS = ("--samples", "shard_samples:batches", "--decision", "output_0:argmax", "--gold", "accuracy:output_0")
+
+
+def _model(desk: Desk, name: str, error: float) -> None:
+    import onnx
+
+    desk.onnx(name)
+    model = onnx.load(str(desk.folder / name))
+    weight = np.random.default_rng(7).standard_normal((4, 3)).astype(np.float32)
+    weight[1, 2] += np.float32(error)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "weight"))
+    onnx.save(model, str(desk.folder / name))
+
+
+@pytest.fixture
+def cut(desk: Desk) -> Desk:
+    """Return a desk with a recorded reference, a candidate that is right, and one that is wrong."""
+    desk.module("shard_samples", _SAMPLES)
+    _model(desk, "model.onnx", 0.0)
+    _model(desk, "right.onnx", 1e-7)
+    _model(desk, "wrong.onnx", 1e-2)
+    called = desk.call("record", "model.onnx", "--samples", "shard_samples:batches", "--out", "reference")
+    assert called.code == 0, called
+    return desk
+
+
+def _shard(
+    desk: Desk, number: int, of: int, *, model: str = "wrong.onnx", out: str = "", more: tuple[str, ...] = ()
+) -> Called:
+    place = ("--shard", f"{number}/{of}", "--out", out or f"part-{number}.json")
+    return desk.call("compare", "reference", model, *_OPTIONS, *place, *more)
+
+
+def _merged(desk: Desk, of: int, *, model: str = "wrong.onnx") -> Called:
+    for number in range(1, of + 1):
+        called = _shard(desk, number, of, model=model)
+        assert called.code == 0, called
+    # In another order than that of the rows.
+    parts = [f"part-{number}.json" for number in (*range(of, 0, -2), *range(of - 1, 0, -2))]
+    return desk.json("merge", *parts)
+
+
+def _without_times(data: Any) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(data, dict):
+        return {
+            name: _without_times(item)
+            for name, item in data.items()
+            if name != "machine" and not name.endswith("seconds")
+        }
+    return [_without_times(item) for item in data] if isinstance(data, list) else data
+
+
+@pytest.mark.parametrize(("model", "code"), [("wrong.onnx", 1), ("right.onnx", 3)])
+def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int) -> None:
+    texts = []
+    # One more than there are batches leaves an empty part.
+    for of in (1, 7, _BATCHES, _BATCHES + 1):
+        called = _merged(cut, of, model=model)
+        assert called.code == code, called
+        texts.append(json.dumps(_without_times(called.data)))
+    assert len(set(texts)) == 1
+    plain = cut.json("compare", "reference", model, *_OPTIONS)
+
+    def facts(called: Called) -> list[tuple[str, str, str]]:
+        return [(check["name"], check["output"], check["status"]) for check in called.data["checks"]]
+
+    assert plain.code == code
+    assert facts(called) == facts(plain)
+    for name in ("rows", "batches", "mismatches", "samples_digest", "decisions", "gold", "verdict", "notes"):
+        assert called.data[name] == plain.data[name], name
+
+
+def test_a_part_that_is_there_is_not_made_again(cut: Desk) -> None:
+    assert _shard(cut, 1, 2).code == 0
+    before = (cut.folder / "part-1.json").stat()
+    called = _shard(cut, 1, 2, more=("--json", "said.json"))
+    assert called.data["is_unchanged"]
+    assert (cut.folder / "part-1.json").stat().st_mtime_ns == before.st_mtime_ns
+    # Another candidate is another part.
+    assert not _shard(cut, 1, 2, model="right.onnx", more=("--json", "said.json")).data["is_unchanged"]
+
+
+def test_a_truncated_part_is_refused_and_made_again(cut: Desk) -> None:
+    assert _merged(cut, 2).code == 1
+    part = cut.folder / "part-2.json"
+    whole = part.read_bytes()
+    part.write_bytes(whole[: len(whole) // 2])
+    assert cut.call("merge", "part-1.json", "part-2.json").code == 2
+    assert not _shard(cut, 2, 2, more=("--json", "said.json")).data["is_unchanged"]
+    assert cut.call("merge", "part-1.json", "part-2.json").code == 1
+
+
+def test_no_other_file_is_overwritten(cut: Desk) -> None:
+    called = _shard(cut, 1, 2, out="wrong.onnx")
+    assert called.code == 2
+    assert called.err.count("error:") == 1
+
+
+def _missing(desk: Desk) -> Called:
+    return desk.call("merge", "part-1.json", "part-3.json")
+
+
+def _twice(desk: Desk) -> Called:
+    (desk.folder / "copy.json").write_bytes((desk.folder / "part-2.json").read_bytes())
+    return desk.call("merge", "part-1.json", "part-2.json", "copy.json", "part-3.json")
+
+
+def _other_candidate(desk: Desk) -> Called:
+    assert _shard(desk, 2, 3, model="right.onnx").code == 0
+    return _all(desk)
+
+
+def _other_rules(desk: Desk) -> Called:
+    (desk.folder / "part-2.json").unlink()
+    assert _shard(desk, 2, 3, more=("--precision", "fp16")).code == 0
+    return _all(desk)
+
+
+def _other_number(desk: Desk) -> Called:
+    assert _shard(desk, 2, 4).code == 0
+    return _all(desk)
+
+
+def _all(desk: Desk) -> Called:
+    return desk.call("merge", "part-1.json", "part-2.json", "part-3.json")
+
+
+@pytest.mark.parametrize(
+    ("merge", "words"),
+    [
+        (_missing, "shard 2 is missing"),
+        (_twice, "are both shard 2"),
+        (_other_candidate, "candidate"),
+        (_other_rules, "rules"),
+        (_other_number, "number of shards"),
+    ],
+)
+def test_parts_of_several_comparisons_are_refused(cut: Desk, merge: Callable[[Desk], Called], words: str) -> None:
+    assert _merged(cut, 3).code == 1
+    called = merge(cut)
+    assert called.code == 2
+    assert called.err.count("error:") == 1
+    assert words in called.err
+
+
+def _forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads(path.read_bytes())
+    del data["digest"], data["format"]
+    change(data)
+    path.write_text(json.dumps(sealed(data, version=FORMAT_VERSION)), encoding="utf-8")
+
+
+_FORGERIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "version": lambda part: part["binding"].update(paritygate="0.0"),
+    "rows": lambda part: part["measures"]["outputs"].update(rows=7),
+    "batches": lambda part: part.update(last=part["last"] + 1),
+    "channels": lambda part: part["measures"]["outputs"]["differences"]["output_0"].update(count=[1.0]),
+    "text": lambda part: part["measures"]["outputs"]["differences"]["output_0"].update(max_abs="0"),
+    "total": lambda part: part["measures"]["outputs"]["differences"]["output_0"].update(total="nan"),
+    "negative": lambda part: part["measures"]["outputs"]["decisions"]["output_0"].update(flipped=-5),
+    "wide": lambda part: part["measures"]["outputs"]["sketches"]["output_0"].update(by_row=[2**900, [0.0]]),
+    "bins": lambda part: part["measures"]["outputs"]["differences"]["output_0"].update(histogram=[[10**9, 1]]),
+    "sums": lambda part: part["measures"]["outputs"]["sums"]["output_0"].update(sums=["f" * 10_000]),
+    "output": lambda part: part["measures"]["outputs"]["patterns"].update(other={}),
+    "list": lambda part: part.update(measures=[]),
+    "deep": lambda part: part["measures"].update(outputs=None),
+    "gold": lambda part: part["measures"]["gold accuracy:output_0"]["columns"].update(gold="AAAA"),
+}
+
+
+@pytest.mark.parametrize("forgery", _FORGERIES)
+def test_a_forged_part_is_refused_in_one_line(cut: Desk, forgery: str) -> None:
+    assert _merged(cut, 2).code == 1
+    _forge(cut.folder / "part-2.json", _FORGERIES[forgery])
+    called = cut.call("merge", "part-1.json", "part-2.json")
+    assert called.code == 2, called
+    assert called.err.count("error:") == 1
+    assert "unexpected" not in called.err
+
+
+def test_a_changed_part_has_another_digest(cut: Desk) -> None:
+    assert _merged(cut, 2).code == 1
+    path = cut.folder / "part-2.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"rows":', '"rows":1', 1), encoding="utf-8")
+    assert cut.call("merge", "part-1.json", "part-2.json").code == 5
+
+
+def test_a_part_names_no_code_that_runs(cut: Desk) -> None:
+    assert _merged(cut, 2).code == 1
+    cut.module("evil", "raise SystemExit('ran')")
+
+    def metric(part: dict[str, Any]) -> None:
+        part["job"]["rules"]["gold"][0].update(metric="evil:metric")
+
+    _forge(cut.folder / "part-1.json", metric)
+    called = cut.call("merge", "part-1.json", "part-2.json")
+    assert called.code == 2
+    assert "ran" not in called.out + called.err.partition("error:")[0]
+
+
+def test_each_batch_must_be_the_one_recorded(cut: Desk) -> None:
+    changed = _SAMPLES.replace("gold = x[:, 0] > 0", "x = x * (number != 8); gold = x[:, 0] > 0")
+    cut.module("shard_samples", textwrap.dedent(changed))
+    assert _shard(cut, 1, 2).code == 0
+    assert _shard(cut, 2, 2).code == 5
+
+
+@pytest.mark.parametrize("batches", [8, 10])
+def test_the_samples_must_have_as_many_batches(cut: Desk, batches: int) -> None:
+    cut.module("shard_samples", _SAMPLES.replace("range(9)", f"range({batches})"))
+    assert _shard(cut, 2, 2).code == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("model.onnx",), "record model.onnx"),
+        (("reference", "--repeat", "2"), "--repeat"),
+        (("reference", "--gold", "shard_samples:batches:output_0"), "function"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(cut: Desk, options: tuple[str, ...], words: str) -> None:
+    reference, *more = options
+    place = ("--shard", "1/2", "--out", "part.json")
+    called = cut.call("compare", reference, "wrong.onnx", "--samples", "shard_samples:batches", *more, *place)
+    assert called.code == 2
+    assert words in called.err
+    assert not (cut.folder / "part.json").exists()
+
+
+def test_a_function_has_no_digest_that_binds_parts(cut: Desk) -> None:
+    cut.module("answering", "def answer(inputs):\n    return {'output_0': inputs['x'][:, :3]}\n")
+    called = _shard(cut, 1, 2, model="answering:answer")
+    assert called.code == 2
+    assert not (cut.folder / "part-1.json").exists()
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
+def test_a_shard_is_one_of_so_many(cut: Desk, text: str) -> None:
+    assert cut.call("compare", "reference", "wrong.onnx", *_OPTIONS, f"--shard={text}", "--out", "part.json").code == 2
+
+
+@pytest.mark.thorough
+@pytest.mark.children
+def test_parts_that_were_killed_are_made_again(cut: Desk) -> None:
+    assert _merged(cut, 3).code == 1
+    wanted = json.dumps(_without_times(json.loads((cut.folder / "said.json").read_bytes())))
+    names = {path.name for path in cut.folder.iterdir()}
+    for seconds in (0.2, 0.7, 1.2, 1.7, 2.2):
+        (cut.folder / "part-2.json").unlink(missing_ok=True)
+        place = ("--shard", "2/3", "--out", "part-2.json")
+        command = [sys.executable, "-m", "paritygate", "compare", "reference", "wrong.onnx", *_OPTIONS, *place]
+        with subprocess.Popen(command, cwd=cut.folder, stderr=subprocess.DEVNULL) as process:
+            time.sleep(seconds)
+            process.kill()
+        assert _shard(cut, 2, 3).code == 0
+        called = cut.json("merge", *(f"part-{number}.json" for number in (3, 2, 1)))
+        assert json.dumps(_without_times(called.data)) == wanted
+    # What a killed process leaves is no part, and is in no other place.
+    assert {path.name for path in cut.folder.iterdir() if path.suffix != ".json"} <= names
