@@ -33,7 +33,6 @@ AIM = 0.9
 # A set that fails on other rows grows by one node for so many, at first.
 _GROWTH = 8
 _SHARE_IN_RESERVE = 0.15
-_HEAVY = 0.01
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 
@@ -82,7 +81,9 @@ class Mixer:
 
     def _searched(self, kept: Collection[str]) -> Trial:
         self._report("searching the operators to keep in fp32", self._runs.used, self._runs.most)
-        return self._judge.trial(self._runner(kept), self._rows.checking)
+        # Errors of a few nodes have another distribution than those of most.
+        is_most = 2 * len(kept) < len(self._lowered.model.switches)
+        return self._judge.trial(self._runner(kept), self._rows.checking, is_learned=is_most)
 
     def choose(self) -> None:
         """Find the nodes to keep, and let them grow until they suffice on the rows that check them, too.
@@ -94,7 +95,7 @@ class Mixer:
         nodes = Nodes(
             names=self._lowered.model.switches,
             overflowing=overflowing,
-            heavy=self._heavy(),
+            work=_costs(self._lowered, self._values).shares_of_multiply_adds(),
             groupings=groupings(self._lowered.graph),
         )
         choice = search(nodes, self._runs)
@@ -114,8 +115,8 @@ class Mixer:
         """
         self._step = 2 * self._step or max(1, len(self.kept) // _GROWTH)
         # FP32 everywhere is no repair.
-        step = min(self._step, len(self._waiting) - 1)
-        if step <= 0 or self._runs.left <= 0:
+        step = min(self._step, (len(self._waiting) + 1) // 2)
+        if len(self._waiting) <= 1 or self._runs.left <= 0:
             msg = "operators kept in fp32 suffice on the rows searched, and not on others"
             raise self._unrepaired(msg, is_spent=self._runs.left <= 0)
         self.kept |= frozenset(self._waiting[:step])
@@ -141,11 +142,6 @@ class Mixer:
     def _overflows(self, node: str) -> bool:
         limit = self._lowered.largest
         return limit is not None and self._largest(node) > limit
-
-    def _heavy(self) -> list[str]:
-        """Return the nodes with more than a hundredth of the multiply-adds."""
-        shares = _costs(self._lowered, self._values).shares_of_multiply_adds()
-        return [name for name, share in shares.items() if share > _HEAVY]
 
     def _largest(self, node: str) -> float:
         """Return the largest magnitude of the values that a lowered node reads and makes."""

@@ -4,8 +4,8 @@
 2. Nodes that make or read a value beyond the range of the precision stay. If that suffices, those that can go are
    dropped again, because an overflow under a mask is harmless.
 3. Otherwise rounding adds up. One run a node, or a group of nodes that do the same, measures how much it uses alone.
-   Errors of different nodes are independent, so their squares add, and the loudest ones stay. Then those that can go
-   are dropped.
+   Errors of different nodes are independent, so their squares add, and the loudest ones for their work stay. Then
+   those that can go are dropped.
 """
 
 from __future__ import annotations
@@ -64,14 +64,19 @@ class Choice:
 class Nodes:
     """The names of the nodes that can be low, in the order of the graph.
 
-    `overflowing` are those whose values exceed the range. In a large model, `heavy` ones, which do most of the work,
-    stay low if the others suffice. `groupings` have the group of each node by its name, the finest grouping first.
+    `overflowing` are those whose values exceed the range. `work` has the shares of the multiply-adds, which count in a
+    large model: a node that does much is kept only if that helps much. `groupings` have the group of each node by its
+    name, the finest grouping first.
     """
 
     names: Sequence[str]
     overflowing: Collection[str] = ()
-    heavy: Collection[str] = ()
+    work: Mapping[str, float] = field(default_factory=dict)
     groupings: Sequence[Mapping[str, str]] = ()
+
+    def cost(self, name: str) -> float:
+        """Return what keeping a node costs: its shares of the nodes and of the work."""
+        return 1 / len(self.names) + (self.work.get(name, 0.0) if len(self.names) > _FEW_NODES else 0.0)
 
 
 class BudgetSpentError(Exception):
@@ -108,10 +113,10 @@ class Runs:
         """Return whether the outcome with these nodes in FP32 is within the aim."""
         return self.trial(kept).is_within(self.aim)
 
-    def best(self) -> tuple[_Kept, Trial] | None:
-        """Return the smallest choice that was within the aim; None if none was."""
+    def best(self, cost: Callable[[str], float]) -> tuple[_Kept, Trial] | None:
+        """Return the choice of the least cost that was within the aim; None if none was."""
         within = [(kept, trial) for kept, trial in self._known.items() if trial.is_within(self.aim)]
-        return min(within, key=lambda item: (len(item[0]), item[1].share), default=None)
+        return min(within, key=lambda item: (sum(map(cost, item[0])), item[1].share), default=None)
 
 
 def search(nodes: Nodes, runs: Runs) -> Choice:
@@ -119,11 +124,11 @@ def search(nodes: Nodes, runs: Runs) -> Choice:
     ranking: dict[str, float] = {}
     with contextlib.suppress(BudgetSpentError):
         _search(nodes, runs, ranking)
-    best = runs.best()
+    best = runs.best(nodes.cost)
     kept, trial = (frozenset(nodes.overflowing), Trial(share=math.inf)) if best is None else best
     rest = sorted(
         (name for name in nodes.names if name not in kept),
-        key=lambda name: -ranking.get(name, math.inf if name in nodes.overflowing else 0.0),
+        key=lambda name: -(ranking.get(name, _LOUDEST if name in nodes.overflowing else 0.0) ** 2) / nodes.cost(name),
     )
     reasons = {name: "overflow" if name in nodes.overflowing else "rounding" for name in nodes.names if name in kept}
     return Choice(kept=kept, is_within=best is not None, share=trial.share, reasons=reasons, ranking=tuple(rest))
@@ -140,12 +145,9 @@ def _search(nodes: Nodes, runs: Runs, ranking: dict[str, float]) -> None:
         # An overflow under a mask is harmless.
         beyond = []
     rest = [name for name in nodes.names if name not in beyond]
-    light = [name for name in rest if name not in nodes.heavy]
-    if len(nodes.names) > _FEW_NODES and len(light) < len(rest) and runs.is_within([*beyond, *light]):
-        rest = light
     for share, part in _loudness(rest, nodes, runs):
         ranking.update(dict.fromkeys(part, share / math.sqrt(len(part))))
-    ordered = sorted(rest, key=lambda name: -ranking[name])
+    ordered = sorted(rest, key=lambda name: -(ranking[name] ** 2) / nodes.cost(name))
     count = _least_prefix(beyond, ordered, ranking, runs)
     kept = _drop([*beyond, *ordered[:count]][::-1], runs)
     if len(nodes.names) <= _FEW_NODES:

@@ -15,8 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The prediction is one that about nine of ten other sets of rows stay below.
-_SETS = 10
+# The prediction is one that about 19 of 20 other sets of rows stay below.
+_SETS = 20
 # The rows above this quantile show how the largest ones grow.
 _HIGH = 0.9
 
@@ -29,13 +29,18 @@ class Tail:
         self._rows = rows
         self._squares: list[NDArray[np.float64]] = []
 
-    def add(self, shares: NDArray[np.float64]) -> float:
-        """Add the shares of the rows of one choice, and return the one that the largest of the other rows may have."""
+    def predict(self, shares: NDArray[np.float64], *, is_learned: bool = True) -> float:
+        """Return what the largest of the other rows may use, given the shares of some rows for one choice.
+
+        With `is_learned`, the tail of later choices is taken from this one too.
+        """
         typical = math.sqrt(float(np.mean(shares**2)))
         if not 0 < typical < math.inf:
             return typical
-        self._squares.append((shares / typical) ** 2)
-        squares = np.concatenate(self._squares)
+        own = (shares / typical) ** 2
+        if is_learned:
+            self._squares.append(own)
+        squares = np.concatenate(self._squares or [own])
         high = float(np.quantile(squares, _HIGH))
         excess = float(np.mean(squares[squares >= high])) - high
         # The root mean square of few rows is not exact: squares of theirs are this far apart.

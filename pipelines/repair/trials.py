@@ -77,8 +77,11 @@ class Judge:
     def _read(self) -> Iterator[Batch]:
         return iter(self._batches)
 
-    def trial(self, candidate: Runner, besides: Collection[str] = ()) -> Trial:
-        """Return how a candidate fares on the rows, without those of the ids `besides`."""
+    def trial(self, candidate: Runner, besides: Collection[str] = (), *, is_learned: bool = True) -> Trial:
+        """Return how a candidate fares on the rows, without those of the ids `besides`.
+
+        With `is_learned`, later predictions are by the tail of its differences too.
+        """
         left_out = RowsLeftOut(are_left_out=(lambda batch: [row_id in besides for row_id in batch.ids]))
         self._workspace.mkdir()
         watched = _Watched(candidate)
@@ -99,7 +102,9 @@ class Judge:
         likely = used
         is_sound = math.isfinite(used) and not any(name.startswith("contract.") for name in failed)
         if is_sound and all(check.name != _QUANTILE for check in result.checks):
-            likely = max(used, self._tail.add(self._shares(result, watched.answers, besides)))
+            likely = max(
+                used, self._tail.predict(self._shares(result, watched.answers, besides), is_learned=is_learned)
+            )
         return Trial(share=likely, measured=used, failed=tuple(sorted(failed)))
 
     def _shares(self, result: GateResult, answers: _Answers, besides: Collection[str]) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ def test_other_rows_rarely_use_more_than_predicted(heavy: float) -> None:
         random = np.random.default_rng(seed)
         tail = Tail(_OTHERS)
         for _ in range(_TRIALS):
-            predicted = tail.add(_rows(random, _SEEN, heavy))
+            predicted = tail.predict(_rows(random, _SEEN, heavy))
         ratios.append(_rows(random, _OTHERS, heavy).max() / predicted)
 
     assert np.mean(np.array(ratios) > 1 / AIM) < 0.1
@@ -33,13 +33,13 @@ def test_other_rows_rarely_use_more_than_predicted(heavy: float) -> None:
 
 
 def test_equal_models_use_nothing() -> None:
-    assert Tail(_OTHERS).add(np.zeros(_SEEN)) == 0
+    assert Tail(_OTHERS).predict(np.zeros(_SEEN)) == 0
 
 
 def test_more_rows_use_more() -> None:
     shares = _rows(np.random.default_rng(1), _SEEN, 0.0)
 
-    predictions = [Tail(rows).add(shares) for rows in (10, 100, 1000)]
+    predictions = [Tail(rows).predict(shares) for rows in (10, 100, 1000)]
 
     assert predictions == sorted(predictions)
     assert predictions[0] < predictions[-1]
