@@ -192,7 +192,8 @@ def test_several_problems_are_said_at_once() -> None:
 
     assert str(error) == (
         "spec spec.yaml is wrong: min_rows: a number of at least 1 is needed (seen: 0); seed: a whole number is needed "
-        "(seen: 'a'); promote.alais: unknown key (allowed: to, alias, prefer, limits, against, for, accept, fallback, after)"
+        "(seen: 'a'); promote.alais: unknown key (allowed: to, alias, prefer, limits, against, for, accept, "
+        "fallback, after)"
     )
     assert error.hint == "did you mean 'alias' instead of 'alais'?"
 
