@@ -36,8 +36,8 @@ _ROWS, _HELD_OUT, _BATCH = 48, 256, 32
 _ROBERTA_ROWS = 48
 _WORDS, _TOKENS = 1000, 16
 _MOST_RUNS = 60
-# The search was made with seeds below this one.
-_FIRST_SEED = 100
+# The search was made with seeds below this one, so these were not seen.
+_FIRST_SEED = 120
 
 
 class _Builder:
