@@ -63,6 +63,7 @@ class ManySpecs:
 
         Raises:
             UsageError: A format of standard output is asked for that holds one run, or two specs are of one model.
+            InputFileError: A spec does not exist.
         """
         if self.written.form not in {"text", "json"}:
             msg = f"--format {self.written.form} is not made of several processes"
@@ -79,10 +80,15 @@ class ManySpecs:
                 print_ended(entry, len(ended), len(self.specs))
 
         request = FleetRequest(specs=left, workers=self.workers, words=words_of_options(), folder=folder)
-        ran = {entry.spec: entry for entry in run_fleet(request, done)} if left else {}
-        entries = [unchanged.get(spec) or ran[spec] for spec in self.specs]
         page = folder / PAGE
-        write_bytes_atomically(page, render_fleet(entries, folder).encode())
+        try:
+            if left:
+                run_fleet(request, done)
+        finally:
+            # After Ctrl-C, of those that have ended.
+            write_bytes_atomically(page, render_fleet(ended, folder).encode())
+        by_spec = {entry.spec: entry for entry in ended}
+        entries = [by_spec[spec] for spec in self.specs]
         code = worst_code([entry.exit_code for entry in entries])
         self.written.write({"schema_version": 1, "exit_code": code, "runs": [_data(entry) for entry in entries]})
         print_fleet(entries, page, self.shown)
@@ -105,12 +111,17 @@ class ManySpecs:
 
 
 def _check_names(specs: Sequence[str]) -> None:
-    """Raise UsageError for two specs of one model: which release is the last would depend on the time."""
+    """Raise UsageError for two specs of one model, because which release is the last would depend on the time.
+
+    A spec that does not exist is an InputFileError.
+    """
     first: dict[str, str] = {}
     for spec in specs:
         try:
             name = load_spec(spec).name
         except ParitygateError:
+            if not Path(spec).is_file():
+                raise
             # It is an error of its own run.
             continue
         if first.setdefault(name, spec) != spec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -23,6 +24,7 @@ from paritygate.text import counted
 _SPECS = (".yaml", ".yml")
 # With another path of modules, a run would be another one for the cache.
 _COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from paritygate.__main__ import main; main()"
+_STOPPED = "it was interrupted"
 # Runs clean up after Ctrl-C.
 _PATIENCE_S = 30.0
 
@@ -53,15 +55,19 @@ class FleetEntry:
         return str(self.outcome.get("model") or Path(self.spec).stem)
 
     @property
+    def hint(self) -> str:
+        """The next step after an error; empty without one."""
+        return str((self.outcome.get("error") or {}).get("hint", ""))
+
+    @property
     def why(self) -> str:
         """The release, or why there is none, in one line."""
         release, error = self.outcome.get("release"), self.outcome.get("error")
         if release:
-            return (
-                f"released version {release['version']}" if release.get("record") else f"version {release['version']}"
-            )
+            version = f"version {release['version']}"
+            return f"released {version}" if release.get("record") else f"{version} stays, nothing is new"
         if error:
-            return str(error.get("message", error)) if isinstance(error, dict) else str(error)
+            return str(error["message"])
         variants = self.outcome.get("variants") or {}
         failed = [name for name, result in variants.items() if result and result.get("verdict") != "pass"]
         made = self.outcome.get("failures") or {}
@@ -92,8 +98,8 @@ def specs_in(texts: Sequence[str]) -> list[str]:
     return specs
 
 
-def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> list[FleetEntry]:
-    """Run all specs, call `done` with each that ends, and return the entries in the order of the specs.
+def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> None:
+    """Run all specs, and call `done` with each that ends.
 
     On Ctrl-C, the runs are interrupted as if each had got it, and KeyboardInterrupt is raised when they have ended.
     """
@@ -103,7 +109,6 @@ def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> list
     for run in runs:
         waiting.put(run)
     is_over = threading.Event()
-    entries: dict[str, FleetEntry] = {}
     threads = [
         threading.Thread(target=_work, args=(waiting, ended, is_over), daemon=True)
         for _ in range(min(request.workers, len(runs)))
@@ -111,12 +116,12 @@ def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> list
     try:
         for thread in threads:
             thread.start()
-        while len(entries) < len(runs):
+        left = len(runs)
+        while left:
             # A wait without a limit does not hear Ctrl-C everywhere.
             with contextlib.suppress(queue.Empty):
-                entry = ended.get(timeout=1.0)
-                entries[entry.spec] = entry
-                done(entry)
+                done(ended.get(timeout=1.0))
+                left -= 1
     finally:
         is_over.set()
         for run in runs:
@@ -126,7 +131,6 @@ def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> list
             run.wait(end - time.monotonic())
         for thread in threads:
             thread.join()
-    return [entries[spec] for spec in request.specs]
 
 
 def _work(waiting: queue.SimpleQueue[_Run], ended: queue.SimpleQueue[FleetEntry], is_over: threading.Event) -> None:
@@ -160,7 +164,9 @@ class _Run:
             with log.open("wb") as stream:
                 with self._lock:
                     if self._is_over:
-                        return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": "interrupted"}}, "")
+                        return self._entry(
+                            begun, ExitCode.NOT_MEASURED, {"error": {"message": _STOPPED}}, ""
+                        )
                     # In a session of its own, it gets Ctrl-C once, from here.
                     self._process = subprocess.Popen(  # noqa: S603 - our own command
                         [*words, "--json", str(outcome)],
@@ -203,14 +209,20 @@ class _Run:
 
 
 def _outcome(written: Path, log: Path, code: int) -> Mapping[str, Any]:
-    """Return what a run wrote of itself; where it wrote nothing, its first line of an error."""
+    """Return what a run wrote of itself; where it wrote nothing, its first error."""
     with contextlib.suppress(OSError, InputFileError, json.JSONDecodeError, LookupError, TypeError):
         (outcome,) = read_json(written)["runs"]
         return dict(outcome)
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    errors = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+    printed = log.read_text(encoding="utf-8", errors="replace").splitlines()
     killed = f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
-    return {"error": {"message": next(errors, killed)}}
+    return {"error": {"message": _paragraph(printed, "error: ") or killed, "hint": _paragraph(printed, "hint: ")}}
+
+
+def _paragraph(lines: Sequence[str], begin: str) -> str:
+    """Return the first text that begins so, with the indented lines below it."""
+    at = next((at for at, line in enumerate(lines) if line.startswith(begin)), len(lines))
+    rest = itertools.takewhile(lambda line: line.startswith("  "), lines[at + 1 :])
+    return " ".join([*(line.removeprefix(begin) for line in lines[at : at + 1]), *map(str.strip, rest)])
 
 
 def entries_in_order(entries: Sequence[FleetEntry]) -> Iterator[FleetEntry]:

@@ -37,7 +37,7 @@ def render_fleet(entries: Sequence[FleetEntry], folder: Path) -> str:
             "model": entry.model,
             "spec": entry.spec,
             "time": seconds_words(entry.seconds) if entry.log else "nothing has changed",
-            "why": entry.why,
+            "why": f"{entry.why}; hint: {entry.hint}" if entry.hint else entry.why,
             "report": _link(next((str(path) for path in entry.outcome.get("reports") or ()), ""), folder),
             "log": _link(entry.log, folder),
         }

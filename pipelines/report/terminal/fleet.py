@@ -9,7 +9,7 @@ from paritygate.pipelines.fleet.fleet import FleetEntry, entries_in_order
 from paritygate.pipelines.report.figures import seconds_words, shorten
 from paritygate.pipelines.report.fleet import counts_of, verdict_of
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
-from paritygate.pipelines.report.terminal.screen import wrapped
+from paritygate.pipelines.report.terminal.screen import WIDTH, wrapped
 from paritygate.text import from_here, one_line
 
 _MOST_SHOWN = 20
@@ -34,6 +34,10 @@ def print_fleet(entries: Sequence[FleetEntry], page: Path, shown: Shown) -> None
         lines += wrapped(
             f"{verdict_of(entry)}: {entry.model}: {shorten(one_line(entry.why), _LENGTH)}", width=shown.width
         )
+        if entry.hint:
+            lines += [
+                f"  {line}" for line in wrapped(f"hint: {shorten(one_line(entry.hint), _LENGTH)}", width=WIDTH - 2)
+            ]
     if len(rows) > most:
         lines += wrapped(f"{len(rows) - most} more are in the page; -v shows all", width=shown.width)
     lines += wrapped(f"page: {from_here(page)}", width=shown.width)

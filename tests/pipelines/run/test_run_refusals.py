@@ -352,9 +352,9 @@ import sys
 
 from paritygate.__main__ import main
 from paritygate.pipelines.release.repository import release
-from paritygate.pipelines.release.stores.disk import DiskStore
+from paritygate.pipelines.release.stores import disk
 
-place = DiskStore if "{function}" == "publish" else release
+place = {{"publish": disk.DiskStore, "fsync_tree": disk}}.get("{function}", release)
 whole = place.{function}
 
 def interrupted(*args, **options):
