@@ -19,7 +19,6 @@ from typing import Any
 
 from paritygate.errors import ExitCode, InputFileError, UsageError
 from paritygate.files import read_json
-from paritygate.text import counted
 
 _SPECS = (".yaml", ".yml")
 # With another path of modules, a run would be another one for the cache. A run does not outlive the fleet.
@@ -90,7 +89,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
     """Return the specs that are named, and those in the folders that are named, in the order of their names.
 
     Raises:
-        UsageError: A folder holds no spec, or one spec is named twice.
+        UsageError: One spec is named twice.
     """
     specs: list[str] = []
     for text in texts:
@@ -98,11 +97,8 @@ def specs_in(texts: Sequence[str]) -> list[str]:
         if not folder.is_dir():
             specs.append(text)
             continue
-        found = sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file())
-        if not found:
-            msg = f"the folder {text} holds no spec (seen: {counted(len(list(folder.iterdir())), 'file')}, none .yaml)"
-            raise UsageError(msg, hint="name a folder of specs, or write a spec with init")
-        specs += found
+        # Without any, it may be a model, which reading it as a spec finds out.
+        specs += sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file()) or [text]
     twice = next((spec for at, spec in enumerate(specs) if spec in specs[:at]), None)
     if twice is not None:
         msg = f"the spec {twice} is named twice"

@@ -92,14 +92,16 @@ def test_folders_and_specs_are_named_together(tmp_path: Path) -> None:
     assert specs_in(["klue-sts", str(tmp_path)]) == ["klue-sts", str(tmp_path / "a.yml"), str(tmp_path / "b.yaml")]
     with pytest.raises(UsageError):
         specs_in([str(tmp_path), str(tmp_path / "b.yaml")])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError):
-        specs_in([str(tmp_path / "empty")])
 
 
-@pytest.mark.parametrize("options", [("--format", "junit"), ("--workers", "0")])
-def test_wrong_usage_is_refused(specs: Desk, options: tuple[str, ...]) -> None:
-    assert specs.call("run", "specs", *options).code == 2
+@pytest.mark.parametrize(
+    "words", [("specs", "--format", "junit"), ("specs", "--workers", "0"), ("empty",), ("none", "--workers", "2")]
+)
+def test_wrong_usage_is_refused(specs: Desk, words: tuple[str, ...]) -> None:
+    (specs.folder / "empty").mkdir()
+
+    assert specs.call("run", *words).code == 2
+    assert not (specs.folder / "artifacts/fleets").exists()
 
 
 def test_two_specs_of_one_model_are_refused(specs: Desk) -> None:
