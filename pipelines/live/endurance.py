@@ -198,7 +198,7 @@ class _Endurance:
         slowdown = self.request.most_slowdown
         if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
             yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
-        if drift is not None and drift.last - drift.first > _MOST_DRIFT:
+        if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
     def _unclear(self, memory: Trend | None) -> Iterator[str]:
@@ -223,13 +223,23 @@ def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Tren
 
 
 def drift_of(periods: Sequence[Period]) -> Drift | None:
-    """Return how the median difference of a period rises above those of the first third; None for too few periods."""
+    """Return how the median difference of a period rises above those of the first third; None for too few periods.
+
+    It begins with the first period beyond the limit whose next one is, too; else with the only one that is.
+    """
     shares = [(period.share, period.first_request) for period in periods if period.share is not None]
     cut = math.ceil(_OF_FIRST * len(shares))
     if not shares[cut:]:
         return None
-    last, request = max(shares[cut:], key=lambda pair: pair[0])
-    return Drift(first=max(share for share, _ in shares[:cut]), last=last, request=request)
+    first = max(share for share, _ in shares[:cut])
+    beyond = [(share > first + _MOST_DRIFT, request) for share, request in shares[cut:]]
+    requests = [request for is_beyond, request in beyond if is_beyond]
+    lasting = (request for (now, request), (then, _) in zip(beyond, beyond[1:], strict=False) if now and then)
+    return Drift(
+        first=first,
+        last=max(share for share, _ in shares[cut:]),
+        request=next(lasting, requests[0] if requests else None),
+    )
 
 
 def _of_batches(batches: Sequence[Repeats]) -> Iterator[str]:
