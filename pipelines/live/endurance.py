@@ -89,8 +89,9 @@ class _Endurance:
     watch: Callable[[Period], None]
     tally: Tally = field(default_factory=Tally)
     periods: list[Period] = field(default_factory=list)
-    # Of each period: when it began and ended, by the clock of the looks.
-    spans: list[tuple[float, float]] = field(default_factory=list)
+    # By the clock of the looks. After the last answer, the server may be gone.
+    begin: float = 0.0
+    last_answer: float = 0.0
 
     def run(self, result: EnduranceResult) -> EnduranceResult:
         """Return the result."""
@@ -102,7 +103,8 @@ class _Endurance:
                 self._load()
         after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_gone else ()
         memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
-        wrong = [*failures(self.tally), *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
+        found = failures(self.tally, is_gone=traffic.is_gone)
+        wrong = [*found, *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
         unclear = list(self._unclear(memory))
         tally = self.tally
         return replace(
@@ -131,7 +133,7 @@ class _Endurance:
 
     def _load(self) -> None:
         traffic, request = self.target.traffic, self.request
-        begin = time.perf_counter()
+        self.begin = begin = time.perf_counter()
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
         while not traffic.is_gone:
             left_s = begin + request.seconds - time.perf_counter()
@@ -140,7 +142,6 @@ class _Endurance:
                 return
             start, first = time.perf_counter(), traffic.sent
             window = traffic.measure(self._loop(min(length, left_s), left), self.callers)
-            self.spans.append((start, time.perf_counter()))
             self._keep(window, first, start - begin)
 
     def _loop(
@@ -162,7 +163,10 @@ class _Endurance:
         right = [each for each in window.sent if each.answer.outcome is Outcome.ANSWERED]
         latencies = [each.latency for each in right]
         shares = [traffic.difference_of(each.answer).share for each in right]
-        looks = self.target.watch.looks
+        answered = [each.at + each.latency for each in window.sent if each.answer.outcome is not Outcome.LOST]
+        if answered:
+            self.last_answer = self.begin + start + max(answered)
+        looks = self.target.watch.looks if answered else []
         period = Period(
             at=start + window.seconds / 2,
             first_request=first,
@@ -178,11 +182,8 @@ class _Endurance:
 
     def _memory(self) -> Trend | None:
         """Return the growth of the server's memory while it is loaded, in MiB."""
-        if not self.spans:
-            return None
-        begin, end = self.spans[0][0], self.spans[-1][1]
-        looks = [look for look in self.target.watch.looks if begin <= look.at <= end]
-        return trend_after_warm_up([look.at - begin for look in looks], [look.memory / MEBIBYTE for look in looks])
+        looks = [look for look in self.target.watch.looks if self.begin <= look.at <= self.last_answer]
+        return trend_after_warm_up([look.at - self.begin for look in looks], [look.memory / MEBIBYTE for look in looks])
 
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]

@@ -138,6 +138,19 @@ def test_requests_are_capped_by_their_number(served: Served, endure: Endure) -> 
     assert served.asked == 128
 
 
+def test_a_server_that_stops_answering_gets_no_more(served: Served, endure: Endure) -> None:
+    served.instead = lambda number, _: "drop" if number >= 164 else None
+
+    # Fifty a period, which are too few to see it in one.
+    called = endure("--without-memory", "--max-batch", "1", "--rate", "100", seconds=30)
+
+    data = called.data
+    assert (called.code, data["answers"] + data["lost"]) == (1, data["requests"]), str(called)
+    # Twenty in a row, and one for each of 64 callers, besides those at work meanwhile.
+    assert 84 <= data["lost"] < 84 + 64
+    assert data["batches_after"] == []
+
+
 @pytest.mark.parametrize("options", [("--minutes", "11"), ("--minutes", "0"), ("--max-growth", "0"), ("--users", "0")])
 def test_wrong_usage_is_refused(served: Served, endure: Endure, options: tuple[str, ...]) -> None:
     assert endure(*options).code == 2
