@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import threading
@@ -22,7 +23,7 @@ from paritygate.pipelines.live.loops import (
 )
 from paritygate.pipelines.live.processes import MEBIBYTE
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
@@ -32,6 +33,8 @@ _MS = 1000.0
 _PERIODS, _SHORTEST_S = 60, 0.5
 # What a server does in this part of the time, and no longer, is its warm-up.
 _WARM_UP, _LONGEST_WARM_UP_S = 1 / 3, 120.0
+# In so many seconds, memory is looked at often enough for a trend, with a reserve for slow looks.
+_MEMORY_S = 15
 # How much the differences may grow, as a share of the limit: correct servers answer batches of other sizes by less.
 _MOST_DRIFT = 0.1
 _OF_FIRST = 1 / 3
@@ -89,26 +92,30 @@ class _Endurance:
     watch: Callable[[Period], None]
     tally: Tally = field(default_factory=Tally)
     periods: list[Period] = field(default_factory=list)
-    # Of each period: when it began and ended, by the clock of the looks.
-    spans: list[tuple[float, float]] = field(default_factory=list)
+    # By the clock of the looks. After the last answer, the server may be gone.
+    begin: float = 0.0
+    last_answer: float = 0.0
 
     def run(self, result: EnduranceResult) -> EnduranceResult:
         """Return the result."""
         traffic = self.target.traffic
         self.tally = self.target.look()
         before = repeated(traffic, self._sizes())
-        if not failures(self.tally):
-            with self.target.watch.watching():
-                self._load()
-        after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_gone else ()
+        with traffic.interruptible():
+            if not failures(self.tally):
+                with self.target.watch.watching():
+                    self._load()
+            after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
         memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
-        wrong = [*failures(self.tally), *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
-        unclear = list(self._unclear(memory))
+        found = failures(self.tally, is_gone=traffic.is_gone)
+        wrong = [*found, *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
+        unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory))
         tally = self.tally
         return replace(
             result,
             verdict="fail" if wrong else "inconclusive" if unclear else "pass",
             reasons=tuple(wrong or unclear),
+            is_interrupted=traffic.is_interrupted,
             requests=traffic.sent,
             answers=tally.answered,
             wrong=tally.wrong,
@@ -131,16 +138,15 @@ class _Endurance:
 
     def _load(self) -> None:
         traffic, request = self.target.traffic, self.request
-        begin = time.perf_counter()
+        self.begin = begin = time.perf_counter()
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
-        while not traffic.is_gone:
+        while not traffic.is_over:
             left_s = begin + request.seconds - time.perf_counter()
             left = traffic.left if request.requests is None else min(traffic.left, request.requests - traffic.sent)
             if left <= 0 or left_s <= 0:
                 return
             start, first = time.perf_counter(), traffic.sent
             window = traffic.measure(self._loop(min(length, left_s), left), self.callers)
-            self.spans.append((start, time.perf_counter()))
             self._keep(window, first, start - begin)
 
     def _loop(
@@ -162,7 +168,10 @@ class _Endurance:
         right = [each for each in window.sent if each.answer.outcome is Outcome.ANSWERED]
         latencies = [each.latency for each in right]
         shares = [traffic.difference_of(each.answer).share for each in right]
-        looks = self.target.watch.looks
+        answered = [each.at + each.latency for each in window.sent if each.answer.outcome is not Outcome.LOST]
+        if answered:
+            self.last_answer = self.begin + start + max(answered)
+        looks = self.target.watch.looks if answered else []
         period = Period(
             at=start + window.seconds / 2,
             first_request=first,
@@ -178,11 +187,8 @@ class _Endurance:
 
     def _memory(self) -> Trend | None:
         """Return the growth of the server's memory while it is loaded, in MiB."""
-        if not self.spans:
-            return None
-        begin, end = self.spans[0][0], self.spans[-1][1]
-        looks = [look for look in self.target.watch.looks if begin <= look.at <= end]
-        return trend_after_warm_up([look.at - begin for look in looks], [look.memory / MEBIBYTE for look in looks])
+        looks = [look for look in self.target.watch.looks if self.begin <= look.at <= self.last_answer]
+        return trend_after_warm_up([look.at - self.begin for look in looks], [look.memory / MEBIBYTE for look in looks])
 
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
@@ -198,14 +204,14 @@ class _Endurance:
         slowdown = self.request.most_slowdown
         if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
             yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
-        if drift is not None and drift.last - drift.first > _MOST_DRIFT:
+        if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
     def _unclear(self, memory: Trend | None) -> Iterator[str]:
         if not self.request.is_memory_needed:
             return
         if memory is None:
-            yield f"memory was not measured: {self.target.watch.why or 'the load was too short'}"
+            yield f"memory was not measured: {self.target.watch.why or f'it takes a load of at least {_MEMORY_S} s'}"
         elif memory.is_unclear(self.request.most_growth):
             yield (
                 f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
@@ -223,13 +229,23 @@ def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Tren
 
 
 def drift_of(periods: Sequence[Period]) -> Drift | None:
-    """Return how the median difference of a period rises above those of the first third; None for too few periods."""
+    """Return how the median difference of a period rises above those of the first third; None for too few periods.
+
+    It begins with the first period beyond the limit whose next one is, too; else with the only one that is.
+    """
     shares = [(period.share, period.first_request) for period in periods if period.share is not None]
     cut = math.ceil(_OF_FIRST * len(shares))
     if not shares[cut:]:
         return None
-    last, request = max(shares[cut:], key=lambda pair: pair[0])
-    return Drift(first=max(share for share, _ in shares[:cut]), last=last, request=request)
+    first = max(share for share, _ in shares[:cut])
+    beyond = [(share > first + _MOST_DRIFT, request) for share, request in shares[cut:]]
+    requests = [request for is_beyond, request in beyond if is_beyond]
+    lasting = (request for (now, request), (then, _) in itertools.pairwise(beyond) if now and then)
+    return Drift(
+        first=first,
+        last=max(share for share, _ in shares[cut:]),
+        request=next(lasting, requests[0] if requests else None),
+    )
 
 
 def _of_batches(batches: Sequence[Repeats]) -> Iterator[str]:
