@@ -32,6 +32,8 @@ class ShadowResult:
     noise: int  # rows that the released file answers in two ways; they are not judged
     unanswered: int  # requests that the server did not answer, each counted as changed
     refused: int  # requests that the server refused as the client's error; they are judged for a promotion alone
+    of_other_versions: int  # requests that another version answered; they are not judged
+    other_versions: tuple[str, ...]  # what these answers say
     max_flip_rate: float
     flip_rate: float | None  # the mean share of changed rows in a request; None without a judged request
     first_changed: int | None = None  # the line of the first request with a changed row

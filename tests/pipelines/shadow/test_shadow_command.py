@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 
 def _capture(
-    desk: Desk, requests: int, *, wrong_every: int = 0, unanswered_every: int = 0, refused: int = 0, rows: int = 1
+    desk: Desk,
+    requests: int,
+    *,
+    wrong_every: int = 0,
+    unanswered_every: int = 0,
+    refused: int = 0,
+    rows: int = 1,
+    versions: tuple[str | int | None, ...] = (None,),
 ) -> None:
     """Write the answers of the model to requests of its own, some of them with the classes in another order."""
     session = onnxruntime.InferenceSession(str(desk.folder / "model.onnx"))
@@ -26,7 +33,9 @@ def _capture(
             scores = session.run(None, {"x": x})[0]
             if wrong_every and number % wrong_every == 0:
                 scores = np.roll(scores, 1, axis=-1)
-            line = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
+            line: dict[str, object] = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
+            if (version := versions[number % len(versions)]) is not None:
+                line |= {"model_version": version}
             if unanswered_every and number % unanswered_every == 0:
                 line |= {"status": 502}
             lines.write(json.dumps(line) + "\n")
@@ -107,3 +116,33 @@ def test_answers_under_other_names_are_wrong_usage(finished: Desk) -> None:
 
     assert called.code == 2
     assert "'logits'" in called.err
+
+
+def test_answers_of_another_version_are_not_judged(finished: Desk) -> None:
+    """A server that still serves the version before is no reason to roll back the release."""
+    _capture(finished, 200, wrong_every=2, versions=("7", 1))
+    with jobs_done_here():
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
+
+    assert (called.code, called.data["verdict"], called.data["changed"]) == (3, "hold", 0), str(called)
+    assert (called.data["requests"], called.data["of_other_versions"], called.data["other_versions"]) == (
+        100,
+        100,
+        ["7"],
+    )
+
+
+def test_answers_of_another_version_alone_are_an_error(finished: Desk) -> None:
+    _capture(finished, 40, wrong_every=2, unanswered_every=3, versions=("7",))
+
+    called = finished.call("shadow", "tiny", "--captured", "traffic.jsonl")
+
+    assert called.code == 5
+    assert "version 7" in " ".join(called.err.split())
+    assert "rollback" not in called.err + called.out
+
+
+def test_a_version_that_is_none_is_refused(finished: Desk) -> None:
+    _capture(finished, 1, versions=(True,))
+
+    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl").code == 2

@@ -55,6 +55,10 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
         facts.append(f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed")
     if result.refused:
         facts.append(f"refused: {counted(result.refused, 'request')} with a status from 400 to 499")
+    if result.of_other_versions:
+        versions = " and ".join(result.other_versions)
+        facts.append(f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered")
+        facts.append(f"restart each server that does not serve version {result.version}")
     if result.noise:
         facts.append(f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways")
     if result.first_changed is not None:
