@@ -29,6 +29,7 @@ class ShadowResult:
     rows: int  # in them
     changed: int  # rows whose answer is another, outside of the limits
     changed_near_the_boundary: int  # rows whose answer is another, as the limits allow
+    beyond_limits: int  # rows that do not count as changed, although a value is beyond its limit
     noise: int  # rows that the released file answers in two ways; they are not judged
     unanswered: int  # requests that the server did not answer, each counted as changed
     refused: int  # requests that the server refused as the client's error; they are judged for a promotion alone

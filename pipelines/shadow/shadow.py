@@ -143,6 +143,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         rows=tally.rows,
         changed=tally.changed,
         changed_near_the_boundary=tally.near,
+        beyond_limits=tally.beyond,
         noise=tally.noise,
         unanswered=tally.unanswered,
         refused=tally.refused,
@@ -171,6 +172,7 @@ class _Tally:
     is_last_line_cut_off: bool = False
     changed: int = 0
     near: int = 0
+    beyond: int = 0
     noise: int = 0
     unanswered: int = 0
     shares: float = 0.0
@@ -195,6 +197,7 @@ class _Tally:
             return
         self.noise += int(answered.noise.sum())
         self.changed += int((answered.outside & ~answered.noise).sum())
+        self.beyond += int(answered.beyond.sum())
         self.near += int((answered.flipped & ~answered.outside).sum())
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)

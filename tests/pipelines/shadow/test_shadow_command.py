@@ -19,6 +19,7 @@ def _capture(
     requests: int,
     *,
     wrong_every: int = 0,
+    moved_every: int = 0,
     unanswered_every: int = 0,
     refused: int = 0,
     rows: int = 1,
@@ -33,6 +34,8 @@ def _capture(
             scores = session.run(None, {"x": x})[0]
             if wrong_every and number % wrong_every == 0:
                 scores = np.roll(scores, 1, axis=-1)
+            if moved_every and number % moved_every == 0:
+                scores += 1.0  # no decision changes
             line: dict[str, object] = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
             if (version := versions[number % len(versions)]) is not None:
                 line |= {"model_version": version}
@@ -146,3 +149,12 @@ def test_a_version_that_is_none_is_refused(finished: Desk) -> None:
     _capture(finished, 1, versions=(True,))
 
     assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl").code == 2
+
+
+def test_values_beyond_their_limits_are_counted_where_no_decision_changes(finished: Desk) -> None:
+    _capture(finished, 40, moved_every=4, wrong_every=8)
+    with jobs_done_here():
+        options = ("--max-flip-rate", "0.3", "--decision", "logits:argmax")
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", *options)
+
+    assert (called.data["changed"], called.data["beyond_limits"]) == (5, 5), str(called)

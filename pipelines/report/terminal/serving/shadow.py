@@ -51,6 +51,9 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
         f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
         f"allowed: {_percent(result.max_flip_rate)} of the answers",
     ]
+    if result.beyond_limits:
+        rows = counted(result.beyond_limits, "row")
+        facts.append(f"{rows} with values beyond their limits, and no changed decision beyond them")
     if result.unanswered:
         facts.append(f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed")
     if result.refused:
