@@ -84,12 +84,20 @@ def test_rows_of_one_request_are_one_observation(finished: Desk) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--max-flip-rate", "0"), ("--max-flip-rate", "0.5"), ("--variant", "onnx-int8"), ("--decision", "z:argmax")],
+    [
+        ("tiny", "--max-flip-rate", "0"),
+        ("tiny", "--max-flip-rate", "0.5"),
+        ("tiny", "--variant", "onnx-int8"),
+        ("tiny", "--decision", "z:argmax"),
+        ("tiny@prod", "1"),
+        ("tiny@prod/onnx-fp32", "--variant", "onnx-fp32"),
+        ("tiny@",),
+    ],
 )
 def test_wrong_usage_is_refused(finished: Desk, options: tuple[str, ...]) -> None:
     _capture(finished, 1)
 
-    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl", *options).code == 2
+    assert finished.call("shadow", *options, "--captured", "traffic.jsonl").code == 2
 
 
 @pytest.mark.parametrize(("requests", "code"), [(0, 5), (1, 3), (30, 1)])
@@ -158,3 +166,14 @@ def test_values_beyond_their_limits_are_counted_where_no_decision_changes(finish
         called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", *options)
 
     assert (called.data["changed"], called.data["beyond_limits"]) == (5, 5), str(called)
+
+
+@pytest.mark.parametrize("release", [("tiny@prod",), ("tiny@1",), ("tiny@1/onnx-fp32",), ("tiny", "1")])
+def test_a_release_is_named_as_for_other_commands(finished: Desk, release: tuple[str, ...]) -> None:
+    _capture(finished, 1, refused=1)
+    lines = (finished.folder / "traffic.jsonl").read_text(encoding="utf-8").splitlines()
+    (finished.folder / "traffic.jsonl").write_text(lines[-1], encoding="utf-8")
+
+    called = finished.json("shadow", *release, "--captured", "traffic.jsonl")
+
+    assert (called.code, called.data["model"], called.data["version"]) == (3, "tiny", 1), str(called)

@@ -40,6 +40,9 @@ def print_capture(result: CaptureResult, shown: Shown) -> None:
     if result.unpaired:
         facts.append(f"left out: {counted(result.unpaired, 'event')} without a request or an answer")
     lines = [line for fact in facts for line in wrapped(fact, width=shown.width)]
+    if not result.is_answered:
+        print_lines(lines, err=shown.to_stderr)
+        return
     judge = f"convert-and-validate shadow MODEL --captured {shlex.quote(result.out)}"
     print_lines([*lines, "next:", *command_lines(judge, indent="  ")], err=shown.to_stderr)
 
