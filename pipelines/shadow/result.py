@@ -37,6 +37,9 @@ class ShadowResult:
     other_versions: tuple[str, ...]  # what these answers say
     max_flip_rate: float
     flip_rate: float | None  # the mean share of changed rows in a request; None without a judged request
+    until_promoted: int | None = (
+        None  # requests without a changed answer that PROMOTE still needs; None where it cannot come
+    )
     first_changed: int | None = None  # the line of the first request with a changed row
     first_why: str = ""  # what is wrong with its form; empty where its values differ
     decided_after: int | None = None  # the request after which the rollback was certain

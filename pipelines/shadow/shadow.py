@@ -151,6 +151,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         other_versions=tuple(tally.other_versions),
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
+        until_promoted=tally.until_promoted,
         first_changed=tally.first_changed,
         first_why=tally.first_why,
         decided_after=tally.decided_after,
@@ -207,6 +208,13 @@ class _Tally:
         """The verdict: whose error a refusal is, nobody knows, so many of them prevent a promotion."""
         is_sure = self.test.verdict is not Verdict.PROMOTE or self.strict.verdict is Verdict.PROMOTE
         return self.test.verdict if is_sure else Verdict.HOLD
+
+    @property
+    def until_promoted(self) -> int | None:
+        """How many more requests without a changed answer a promotion needs; None where none can come."""
+        if self.verdict is not Verdict.HOLD or self.strict.verdict is Verdict.ROLLBACK:
+            return None
+        return max(self.test.until_promoted, self.strict.until_promoted)
 
     def _take(self, exchange: Exchange, share: float, why: str) -> None:
         self.shares += share

@@ -69,6 +69,7 @@ def test_the_verdict_follows_the_answers(finished: Desk, capture: dict[str, int]
     assert called.data["changed"] == (capture["requests"] // 8 if "wrong_every" in capture else 0)
     assert called.data["unanswered"] == (capture["requests"] // 8 if "unanswered_every" in capture else 0)
     assert called.data["first_changed"] == (8 if code == 1 else None)
+    assert bool(called.data["until_promoted"]) == (verdict == "hold" and "refused" not in capture)
 
 
 def test_rows_of_one_request_are_one_observation(finished: Desk) -> None:
@@ -177,3 +178,4 @@ def test_a_release_is_named_as_for_other_commands(finished: Desk, release: tuple
     called = finished.json("shadow", *release, "--captured", "traffic.jsonl")
 
     assert (called.code, called.data["model"], called.data["version"]) == (3, "tiny", 1), str(called)
+    assert called.data["until_promoted"] > 6000

@@ -72,6 +72,10 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
         facts.append(f"first change: line {result.first_changed} of {result.captured}{why}")
     if result.is_last_line_cut_off:
         facts.append(f"note: the last line of {result.captured} is cut off, and was left out")
+    if result.verdict == Verdict.HOLD and result.until_promoted is None:
+        facts.append("PROMOTE is not possible, because too many requests are refused")
+    if result.until_promoted is not None:
+        facts.append(f"PROMOTE needs {counted(result.until_promoted, 'more request')} without a changed answer")
     for fact in facts:
         yield from wrapped(fact, width=shown.width)
     yield from wrapped(_verdict(result), width=shown.width)
