@@ -74,7 +74,7 @@ def command(
     from paritygate.errors import ExitCode, MeasurementError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.process.stages import stage
-    from paritygate.pipelines.report.terminal.printing import Shown, print_message
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_capture
     from paritygate.pipelines.shadow.sending import CaptureRequest
     from paritygate.pipelines.shadow.sink import capture
@@ -97,7 +97,7 @@ def command(
         result = capture(
             asked,
             progress=progress,
-            began=lambda address: is_told and print_message(f"listening at {address}", err=True),
+            began=_tell if is_told else lambda _: None,
         )
         did(f"captured {counted(result.captured, 'request')}")
     code = ExitCode.PASS if result.is_answered else ExitCode.NOT_MEASURED
@@ -108,6 +108,12 @@ def command(
         msg = f"none of {count} got an answer without an error from --send-to {shown_address(server)}"
         raise MeasurementError(msg, hint=f"start the model there, or name another address; {out} is kept")
     return ExitCode.PASS
+
+
+def _tell(address: str) -> None:
+    from paritygate.text import echo
+
+    echo(f"listening at {address}", err=True)
 
 
 def _place(text: str) -> tuple[str, int]:

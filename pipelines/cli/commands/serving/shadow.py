@@ -59,7 +59,8 @@ def command(
 
     The released file answers the same requests. A changed answer is another decision, outside of what the limits
     explain. ROLLBACK: more answers change than allowed. PROMOTE: the share of changed answers is below twice the
-    allowed one. HOLD: the requests are too few. The verdict may be read at any time: it is wrong in 1 of 100 cases at most.
+    allowed one. HOLD: the requests are too few. The verdict may be read at any time: it is wrong in 1 of 100 cases at
+    most.
 
     MODEL@ALIAS and MODEL@VERSION name a release, too.
 
