@@ -59,6 +59,11 @@ class CaptureResult:
     ended_by: Ended
     out: str
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether a request got an answer without an error."""
+        return self.unanswered < self.captured
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:

@@ -5,12 +5,16 @@ A copy is accepted at once, so that a proxy which waits for it loses nothing, ho
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from paritygate.errors import MeasurementError, StorageError, UsageError, ZeroRowsError
 from paritygate.pipelines.process.child import Progress
@@ -32,12 +36,19 @@ _IDLE_S = 60.0
 _ACCEPTED, _NOTHING, _TOO_LARGE, _NO_LENGTH, _BUSY = 202, 204, 413, 411, 503
 
 
-def capture(request: CaptureRequest, *, progress: Progress = lambda *_: None) -> CaptureResult:
+def capture(
+    request: CaptureRequest,
+    *,
+    progress: Progress = lambda *_: None,
+    began: Callable[[str], object] = lambda _: None,
+) -> CaptureResult:
     """Take copies of requests until a limit or Ctrl-C, and write each with its answer.
 
+    `began` gets the address once it takes requests.
+
     Raises:
-        UsageError: The file exists, or nothing can listen at the address.
-        StorageError: The file cannot be written.
+        UsageError: The file exists or cannot be made, or nothing can listen at the address.
+        StorageError: The disk is full.
         ZeroRowsError: No request came.
     """
     try:
@@ -47,17 +58,22 @@ def capture(request: CaptureRequest, *, progress: Progress = lambda *_: None) ->
         msg = f"{request.out} exists, and nothing was captured"
         raise UsageError(msg, hint="name another file with --out") from err
     except OSError as err:
+        if err.errno in {errno.ENOSPC, errno.EDQUOT}:
+            msg = f"the disk is full: {request.out} cannot be written"
+            raise StorageError(msg, hint="free space there, or name another file with --out") from err
         msg = f"{request.out} cannot be written: {err.strerror}"
-        raise StorageError(msg, hint="name a file in a folder that exists with --out") from err
+        raise UsageError(msg, hint="name a file in a folder that exists with --out") from err
     try:
         with os.fdopen(opened, "wb") as stream:
-            return _captured(request, stream, progress)
+            return _captured(request, stream, progress, began)
     finally:
         if not request.out.stat().st_size:
             request.out.unlink()
 
 
-def _captured(request: CaptureRequest, stream: BinaryIO, progress: Progress) -> CaptureResult:
+def _captured(
+    request: CaptureRequest, stream: BinaryIO, progress: Progress, began: Callable[[str], object]
+) -> CaptureResult:
     written = Written(stream=stream, request=request)
     senders = Senders(request.server, written, request.answer_s) if request.server else None
     events = Events()
@@ -65,6 +81,7 @@ def _captured(request: CaptureRequest, stream: BinaryIO, progress: Progress) -> 
     server = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": LOOK_S}, daemon=True)
     server.start()
     address = f"http://{request.host}:{http.server_address[1]}"
+    began(address)
     end = time.monotonic() + request.seconds
     ended: Ended = "seconds"
     try:
@@ -127,17 +144,43 @@ class _Taker:
         return _BUSY
 
 
-def _listening(request: CaptureRequest, taker: _Taker) -> ThreadingHTTPServer:
+class _Server(ThreadingHTTPServer):
+    """Closes its connections when it ends, so that no thread waits for the rest of a body."""
+
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as its base has it
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as its base has it
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        super().server_close()
+        with self._lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+def _listening(request: CaptureRequest, taker: _Taker) -> _Server:
     class Handler(_Handler):
         takes = taker
 
     try:
-        http = ThreadingHTTPServer((request.host, request.port), Handler)
+        return _Server((request.host, request.port), Handler)
     except (OSError, OverflowError) as err:
         msg = f"nothing can listen at {request.host}:{request.port}: {getattr(err, 'strerror', None) or err}"
         raise UsageError(msg, hint="name another port with --listen") from err
-    http.daemon_threads = True
-    return http
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from tests.loopback import QuietHandler, serving
 
-from paritygate.errors import ParitygateError, StorageError, UsageError, ZeroRowsError
+from paritygate.__main__ import _run
+from paritygate.errors import ParitygateError, UsageError, ZeroRowsError
 from paritygate.pipelines.shadow import sending
 from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
 from paritygate.pipelines.shadow.sink import capture
@@ -241,5 +242,64 @@ def test_a_port_in_use_and_a_missing_folder_are_refused(tmp_path: Path, doubling
     with pytest.raises(UsageError):
         capture(request)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(StorageError):
+    with pytest.raises(UsageError):
         _Capture(tmp_path / "none" / "a.jsonl", None).wait()
+
+
+@pytest.mark.parametrize(("handler", "code"), [(_Doubling, 0), (_Failing, 5), (None, 5)])
+def test_a_server_that_answers_nothing_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], *, handler: type[QuietHandler] | None, code: int
+) -> None:
+    out, said = tmp_path / "traffic.jsonl", tmp_path / "said.json"
+    with socket.socket() as free, contextlib.ExitStack() as stack:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        address = "http://127.0.0.1:9" if handler is None else stack.enter_context(serving(handler))
+        client = threading.Thread(target=_post, args=(port,))
+        client.start()
+        words = ["--send-to", address, "--out", str(out), "--listen", str(port), "--requests", "1", "--seconds", "20"]
+        ended = _run(["capture", *words, "--json", str(said)])
+        client.join(20)
+
+    assert ended == code
+    assert json.loads(said.read_text(encoding="utf-8"))["exit_code"] == code
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 1
+    told = " ".join(capfd.readouterr().err.split())
+    assert told.count(f"listening at http://127.0.0.1:{port}") == 1
+    assert ("--send-to" in told) == bool(code)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8000", "me:secret@host:80", "host?secret", "ftp://me:secret@h/p"])
+def test_a_wrong_address_is_shown_as_it_was_typed(tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str) -> None:
+    assert _run(["capture", "--send-to", text, "--out", str(tmp_path / "a.jsonl")]) == 2
+
+    err = capfd.readouterr().err
+    assert "secret" not in err
+    assert text.rpartition("@")[2].partition("?")[0] in err
+    assert "://" not in err.partition("is no address")[0] or "://" in text
+
+
+def test_the_end_closes_a_connection_whose_body_is_not_whole(tmp_path: Path) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, seconds=2.0)
+    for _ in range(100):
+        with contextlib.suppress(ConnectionRefusedError):
+            connection = socket.create_connection(("127.0.0.1", captured.port), 20)
+            break
+        time.sleep(0.05)
+    with connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n{")
+        with pytest.raises(ZeroRowsError):
+            captured.wait()
+        assert not connection.recv(100), "the thread still waits for the rest"
+
+
+def _post(port: int) -> None:
+    for _ in range(200):
+        with contextlib.suppress(ConnectionRefusedError):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.request("POST", "/v2/models/m/infer", BODY)
+            connection.getresponse().read()
+            connection.close()
+            return
+        time.sleep(0.05)
