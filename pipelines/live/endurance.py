@@ -89,8 +89,9 @@ class _Endurance:
     watch: Callable[[Period], None]
     tally: Tally = field(default_factory=Tally)
     periods: list[Period] = field(default_factory=list)
-    # Of each period: when it began and ended, by the clock of the looks.
-    spans: list[tuple[float, float]] = field(default_factory=list)
+    # By the clock of the looks. After the last answer, the server may be gone.
+    begin: float = 0.0
+    last_answer: float = 0.0
 
     def run(self, result: EnduranceResult) -> EnduranceResult:
         """Return the result."""
@@ -102,7 +103,8 @@ class _Endurance:
                 self._load()
         after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_gone else ()
         memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
-        wrong = [*failures(self.tally), *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
+        found = failures(self.tally, is_gone=traffic.is_gone)
+        wrong = [*found, *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
         unclear = list(self._unclear(memory))
         tally = self.tally
         return replace(
@@ -131,7 +133,7 @@ class _Endurance:
 
     def _load(self) -> None:
         traffic, request = self.target.traffic, self.request
-        begin = time.perf_counter()
+        self.begin = begin = time.perf_counter()
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
         while not traffic.is_gone:
             left_s = begin + request.seconds - time.perf_counter()
@@ -140,7 +142,6 @@ class _Endurance:
                 return
             start, first = time.perf_counter(), traffic.sent
             window = traffic.measure(self._loop(min(length, left_s), left), self.callers)
-            self.spans.append((start, time.perf_counter()))
             self._keep(window, first, start - begin)
 
     def _loop(
@@ -162,7 +163,10 @@ class _Endurance:
         right = [each for each in window.sent if each.answer.outcome is Outcome.ANSWERED]
         latencies = [each.latency for each in right]
         shares = [traffic.difference_of(each.answer).share for each in right]
-        looks = self.target.watch.looks
+        answered = [each.at + each.latency for each in window.sent if each.answer.outcome is not Outcome.LOST]
+        if answered:
+            self.last_answer = self.begin + start + max(answered)
+        looks = self.target.watch.looks if answered else []
         period = Period(
             at=start + window.seconds / 2,
             first_request=first,
@@ -178,11 +182,8 @@ class _Endurance:
 
     def _memory(self) -> Trend | None:
         """Return the growth of the server's memory while it is loaded, in MiB."""
-        if not self.spans:
-            return None
-        begin, end = self.spans[0][0], self.spans[-1][1]
-        looks = [look for look in self.target.watch.looks if begin <= look.at <= end]
-        return trend_after_warm_up([look.at - begin for look in looks], [look.memory / MEBIBYTE for look in looks])
+        looks = [look for look in self.target.watch.looks if self.begin <= look.at <= self.last_answer]
+        return trend_after_warm_up([look.at - self.begin for look in looks], [look.memory / MEBIBYTE for look in looks])
 
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
@@ -198,7 +199,7 @@ class _Endurance:
         slowdown = self.request.most_slowdown
         if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
             yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
-        if drift is not None and drift.last - drift.first > _MOST_DRIFT:
+        if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
     def _unclear(self, memory: Trend | None) -> Iterator[str]:
@@ -223,13 +224,23 @@ def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Tren
 
 
 def drift_of(periods: Sequence[Period]) -> Drift | None:
-    """Return how the median difference of a period rises above those of the first third; None for too few periods."""
+    """Return how the median difference of a period rises above those of the first third; None for too few periods.
+
+    It begins with the first period beyond the limit whose next one is, too; else with the only one that is.
+    """
     shares = [(period.share, period.first_request) for period in periods if period.share is not None]
     cut = math.ceil(_OF_FIRST * len(shares))
     if not shares[cut:]:
         return None
-    last, request = max(shares[cut:], key=lambda pair: pair[0])
-    return Drift(first=max(share for share, _ in shares[:cut]), last=last, request=request)
+    first = max(share for share, _ in shares[:cut])
+    beyond = [(share > first + _MOST_DRIFT, request) for share, request in shares[cut:]]
+    requests = [request for is_beyond, request in beyond if is_beyond]
+    lasting = (request for (now, request), (then, _) in zip(beyond, beyond[1:], strict=False) if now and then)
+    return Drift(
+        first=first,
+        last=max(share for share, _ in shares[cut:]),
+        request=next(lasting, requests[0] if requests else None),
+    )
 
 
 def _of_batches(batches: Sequence[Repeats]) -> Iterator[str]:

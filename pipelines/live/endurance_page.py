@@ -18,7 +18,12 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
     """Write the page of a long load, if a path is given; may raise StorageError."""
     memory = [(period.at, period.memory) for period in result.periods if period.memory is not None]
     latency = [(period.at, period.p50_ms) for period in result.periods if period.p50_ms is not None]
-    charts = (series_chart("Memory of the server", "MiB", memory), series_chart("Latency, p50", "ms", latency))
+    drift = [(period.at, 100 * period.share) for period in result.periods if period.share is not None]
+    charts = (
+        series_chart("Memory of the server", "MiB", memory),
+        series_chart("Latency, p50", "ms", latency),
+        series_chart("Drift: median difference of a period", "% of its limit", drift),
+    )
     write_page(
         path,
         kicker="Endurance report",

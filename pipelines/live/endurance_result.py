@@ -48,7 +48,7 @@ class Drift:
 
     first: float  # the largest of the first third
     last: float  # the largest of the rest
-    request: int  # with which the period of the largest begins
+    request: int | None  # with which the first period beyond the limit begins; None if there is no drift
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -142,12 +142,12 @@ class _Load:
         yield from (_Plan(users=self.request.most_callers, rate=rate) for rate in self.request.rates)
 
     def _reasons(self, *, is_right_after_stress: bool | None) -> list[str]:
-        found = failures(self.tally)
+        traffic = self.target.traffic
+        # A rate that is too high for the server is no fault of it, other than under stress.
+        unsent = sum(step.unsent for step in self.steps if step.is_stress or traffic.is_gone)
+        found = failures(self.tally, is_gone=traffic.is_gone, unsent=unsent)
         if not found and not any(step.is_sustained for step in self.steps):
             found.append("no load is sustained")
-        unsent = sum(step.unsent for step in self.steps if step.is_stress)
-        if unsent:
-            found.append(f"{unsent} requests never sent under stress, because the server was too far behind")
         if is_right_after_stress is False:
             found.append("the server is wrong after the stress")
         return found

@@ -134,8 +134,8 @@ def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]
     return replace(served, outputs=tuple(spec for spec, own in outputs if own.name not in ignored))
 
 
-def failures(tally: Tally, *, when: str = "") -> list[str]:
-    """Return why what came back is a fail."""
+def failures(tally: Tally, *, when: str = "", is_gone: bool = False, unsent: int = 0) -> list[str]:
+    """Return why what came back is a fail; `is_gone` if the server stopped answering, so that it got no more."""
     found = []
     if tally.wrong:
         found.append(f"{counted(tally.wrong, 'answer')} beyond the limits{when}")
@@ -144,4 +144,8 @@ def failures(tally: Tally, *, when: str = "") -> list[str]:
     if tally.errors:
         causes = ", ".join(tally.statuses)
         found.append(f"{counted(tally.errors, 'request')} answered with an error ({causes}){when}")
+    if is_gone:
+        found.append("the server stopped answering, so it got no more")
+    if unsent:
+        found.append(f"{counted(unsent, 'request')} not sent")
     return found

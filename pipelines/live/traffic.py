@@ -103,7 +103,8 @@ class Traffic:
         self, loop: Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]], callers: int
     ) -> Window[Exchange]:
         """Return the outcome of a loop, which gets the function that sends, and the event that ends it."""
-        self._stop, self._callers, self._lost_in_a_row = threading.Event(), callers, 0
+        # Lost requests count across loops, because a loop may be shorter than it takes to see that a server is gone.
+        self._stop, self._callers = threading.Event(), callers
         self._check.begin()
         window = loop(self.send, self._stop)
         self.sent += window.answered

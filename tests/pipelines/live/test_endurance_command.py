@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from paritygate.pipelines.live.endurance import drift_of
+from paritygate.pipelines.live.endurance_result import Period
+
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
     from tests.pipelines.live.conftest import Served
@@ -46,17 +49,45 @@ def test_without_its_memory_the_verdict_is_inconclusive(endure: Endure) -> None:
     assert (called.code, called.data["verdict"], called.data["not_watched"] != "") == (3, "inconclusive", True)
 
 
-def test_answers_that_drift_within_their_limits_are_found_with_the_request(served: Served, endure: Endure) -> None:
+def test_answers_that_drift_within_their_limits_are_found_with_the_request(
+    finished: Desk, served: Served, endure: Endure
+) -> None:
     # A quarter of the limit of FP32, and the limits hold nothing against it.
     served.changed = lambda number, logits: logits + np.float32(2.5e-5 * (number >= 300))
 
-    called = endure("--without-memory", "--max-batch", "1", "--requests", "464", seconds=30)
+    drift = ("--max-batch", "1", "--requests", "464", "--report", "drift.html")
+    called = endure("--without-memory", *drift, seconds=30)
 
     data = called.data
     assert (called.code, data["wrong"], data["flips"]) == (1, 0, 0), str(called)
     assert 0.1 < data["drift"]["last"] - data["drift"]["first"] < 1
     # The period of the drift, or one after it.
     assert 200 < data["drift"]["request"] <= data["requests"]
+    assert "Drift: median difference" in (finished.folder / "drift.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("shares", "begins"),
+    [
+        # Steady growth: the first period beyond its limit, not the largest.
+        ([0.02 * number for number in range(30)], 1500),
+        # One period alone is confirmed by none.
+        ([0.01] * 10 + [0.9] + [0.01] * 5 + [0.5] * 4, 1600),
+        ([0.01] * 19 + [0.5], 1900),
+        ([0.01] * 20, None),
+    ],
+)
+def test_a_drift_begins_with_the_first_period_beyond_its_limit(shares: list[float], begins: int | None) -> None:
+    figures = {"requests": 100, "per_second": 1.0, "p50_ms": 1.0, "p99_ms": 1.0, "memory": None}
+    periods = [
+        Period(at=float(number), first_request=100 * number, share=share, **figures)  # type: ignore[arg-type]
+        for number, share in enumerate(shares)
+    ]
+
+    drift = drift_of(periods)
+
+    assert drift is not None
+    assert drift.request == begins
 
 
 @pytest.mark.thorough
@@ -105,6 +136,19 @@ def test_requests_are_capped_by_their_number(served: Served, endure: Endure) -> 
     assert called.data["requests"] == 120, str(called)
     # Four rows alone, before and after.
     assert served.asked == 128
+
+
+def test_a_server_that_stops_answering_gets_no_more(served: Served, endure: Endure) -> None:
+    served.instead = lambda number, _: "drop" if number >= 164 else None
+
+    # Fifty a period, which are too few to see it in one.
+    called = endure("--without-memory", "--max-batch", "1", "--rate", "100", seconds=30)
+
+    data = called.data
+    assert (called.code, data["answers"] + data["lost"]) == (1, data["requests"]), str(called)
+    # Twenty in a row, and one for each of 64 callers, besides those at work meanwhile.
+    assert 84 <= data["lost"] < 84 + 64
+    assert data["batches_after"] == []
 
 
 @pytest.mark.parametrize("options", [("--minutes", "11"), ("--minutes", "0"), ("--max-growth", "0"), ("--users", "0")])

@@ -118,6 +118,20 @@ def test_a_server_that_stops_answering_ends_the_load(served: Served, load: Load)
     assert 20 <= data["lost"] <= 30
 
 
+def test_what_a_gone_server_was_not_sent_is_not_called_lost(served: Served, load: Load) -> None:
+    served.instead = lambda number, _: "drop" if number >= 100 else None
+
+    called = load("--rate", "1000", "--callers", "2", "--seconds", "1", "--report", "gone.html")
+
+    (step,) = called.data["steps"]
+    assert (called.code, step["lost"]) == (1, called.data["lost"]), str(called)
+    assert step["requests"] + step["unsent"] == 1000
+    assert called.data["requests"] == called.data["answers"] + called.data["lost"] == step["requests"] + 64
+    row = next(line for line in called.out.splitlines() if line.startswith("1,000/s"))
+    assert row.split()[-4] == str(step["lost"])
+    assert any(reason == f"{step['unsent']} requests not sent" for reason in called.data["reasons"])
+
+
 def test_a_server_that_is_gone_after_one_answer_is_not_waited_for(served: Served, load: Load) -> None:
     served.instead = lambda number, _: "drop" if number else None
 
