@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import threading
@@ -22,7 +23,7 @@ from paritygate.pipelines.live.loops import (
 )
 from paritygate.pipelines.live.processes import MEBIBYTE
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
@@ -32,6 +33,8 @@ _MS = 1000.0
 _PERIODS, _SHORTEST_S = 60, 0.5
 # What a server does in this part of the time, and no longer, is its warm-up.
 _WARM_UP, _LONGEST_WARM_UP_S = 1 / 3, 120.0
+# In so many seconds, memory is looked at often enough for a trend, with a reserve for slow looks.
+_MEMORY_S = 15
 # How much the differences may grow, as a share of the limit: correct servers answer batches of other sizes by less.
 _MOST_DRIFT = 0.1
 _OF_FIRST = 1 / 3
@@ -100,19 +103,21 @@ class _Endurance:
             traffic.most = min(traffic.most, self.request.requests)
         self.tally = self.target.look()
         before = repeated(traffic, self._sizes())
-        if not failures(self.tally):
-            with self.target.watch.watching():
-                self._load()
-        after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_gone else ()
+        with traffic.interruptible():
+            if not failures(self.tally):
+                with self.target.watch.watching():
+                    self._load()
+            after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
         memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
         found = failures(self.tally, is_gone=traffic.is_gone)
         wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
-        unclear = list(self._unclear(memory, latency))
+        unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory, latency))
         tally = self.tally
         return replace(
             result,
             verdict="fail" if wrong else "inconclusive" if unclear else "pass",
             reasons=tuple(wrong or unclear),
+            is_interrupted=traffic.is_interrupted,
             requests=traffic.sent,
             answers=tally.answered,
             wrong=tally.wrong,
@@ -139,7 +144,7 @@ class _Endurance:
         traffic, request = self.target.traffic, self.request
         self.begin = begin = time.perf_counter()
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
-        while not traffic.is_gone:
+        while not traffic.is_over:
             left_s = begin + request.seconds - time.perf_counter()
             if not traffic.left or left_s <= 0:
                 return
@@ -226,7 +231,7 @@ class _Endurance:
         if not self.request.is_memory_needed:
             return
         if memory is None:
-            yield f"memory was not measured: {self.target.watch.why or 'the load was too short'}"
+            yield f"memory was not measured: {self.target.watch.why or f'it takes a load of at least {_MEMORY_S} s'}"
         elif memory.is_unclear(self.request.most_growth):
             yield (
                 f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
@@ -255,7 +260,7 @@ def drift_of(periods: Sequence[Period]) -> Drift | None:
     first = max(share for share, _ in shares[:cut])
     beyond = [(share > first + _MOST_DRIFT, request) for share, request in shares[cut:]]
     requests = [request for is_beyond, request in beyond if is_beyond]
-    lasting = (request for (now, request), (then, _) in zip(beyond, beyond[1:], strict=False) if now and then)
+    lasting = (request for (now, request), (then, _) in itertools.pairwise(beyond) if now and then)
     return Drift(
         first=first,
         last=max(share for share, _ in shares[cut:]),

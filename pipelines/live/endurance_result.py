@@ -75,11 +75,14 @@ class EnduranceResult:
     batches_after: tuple[Repeats, ...] = ()
     periods: tuple[Period, ...] = ()
     not_watched: str = ""
+    is_interrupted: bool = False  # by Ctrl-C: the result is that of what was sent until then
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def exit_code(self) -> ExitCode:
         """The exit code of the command."""
+        if self.is_interrupted:
+            return ExitCode.INTERRUPTED
         codes = {"pass": ExitCode.PASS, "fail": ExitCode.PARITY_FAILED}
         return codes.get(self.verdict, ExitCode.INCONCLUSIVE)

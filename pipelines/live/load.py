@@ -13,7 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, open_loop, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 
@@ -108,12 +108,14 @@ class _Load:
         self.tally = self.target.look()
         reasons = failures(self.tally, when=" before the load")
         is_right = None
+        traffic = self.target.traffic
         if not reasons:
-            for plan in self._plans():
-                self._run(plan)
-            best = self._best()
-            if best is not None and self.request.stress_s:
-                is_right = self._stress(best)
+            with traffic.interruptible():
+                for plan in self._plans():
+                    self._run(plan)
+                best = self._best()
+                if best is not None and self.request.stress_s:
+                    is_right = self._stress(best)
             reasons = self._reasons(is_right_after_stress=is_right)
             result = replace(result, highest_rate=None if best is None else best.per_second)
         else:
@@ -121,9 +123,10 @@ class _Load:
         tally = self.tally
         return replace(
             result,
-            verdict="fail" if reasons else "pass",
-            reasons=tuple(reasons),
-            requests=self.target.traffic.sent,
+            verdict="fail" if reasons else "inconclusive" if traffic.is_interrupted else "pass",
+            reasons=tuple(reasons or ([INTERRUPTED] if traffic.is_interrupted else [])),
+            is_interrupted=traffic.is_interrupted,
+            requests=traffic.sent,
             answers=tally.answered,
             wrong=tally.wrong,
             flips=tally.flips,
@@ -146,7 +149,7 @@ class _Load:
         # A rate that is too high for the server is no fault of it, other than under stress.
         unsent = sum(step.unsent for step in self.steps if step.is_stress or traffic.is_gone)
         found = failures(self.tally, is_gone=traffic.is_gone, unsent=unsent)
-        if not found and not any(step.is_sustained for step in self.steps):
+        if not found and not traffic.is_interrupted and not any(step.is_sustained for step in self.steps):
             found.append("no load is sustained")
         if is_right_after_stress is False:
             found.append("the server is wrong after the stress")
@@ -160,7 +163,7 @@ class _Load:
         """Send twice the highest sustained rate, and return whether the server is right afterwards."""
         rate = _STRESS_TIMES * best.per_second
         self._run(_Plan(users=self.request.most_callers, rate=rate, is_stress=True))
-        if not self.steps[-1].is_stress or self.target.traffic.is_gone:
+        if not self.steps[-1].is_stress or self.target.traffic.is_over:
             return None
         after = self.target.look()
         self.tally = added(self.tally, after)
@@ -168,8 +171,9 @@ class _Load:
 
     def _run(self, plan: _Plan) -> None:
         traffic = self.target.traffic
-        if traffic.is_gone or not traffic.left or time.monotonic() - self.begin > self.request.most_s:
+        if traffic.is_over or not traffic.left or time.monotonic() - self.begin > self.request.most_s:
             why = "the server stopped answering" if traffic.is_gone else "a limit is reached"
+            why = "interrupted" if traffic.is_interrupted else why
             self.left_out.append(f"{plan}: {why}")
             return
         begin = time.perf_counter()
@@ -241,6 +245,8 @@ class _Load:
         """Return why a load is not sustained; `last` is when the last request was sent or was to be sent."""
         if step.wrong or step.errors or step.lost:
             return "wrong or missing answers"
+        if self.target.traffic.is_interrupted:
+            return "interrupted"
         if not step.answered:
             return "no answer"
         if step.loop == "open" and (step.unsent or step.seconds - last > max(_DRAIN_S, _DRAIN_SHARE * last)):

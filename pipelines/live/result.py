@@ -114,8 +114,8 @@ class LoadResult:
     """The result of a load. Requests are named by their number and the place of their rows, not by values."""
 
     served: Served
-    verdict: str  # pass or fail
-    reasons: tuple[str, ...] = ()  # of a fail
+    verdict: str  # pass or fail; inconclusive if it was interrupted and nothing failed
+    reasons: tuple[str, ...] = ()  # empty for a pass
     described_otherwise: tuple[str, ...] = ()  # how the server's description differs from the release
     rows: int  # a request
     questions: int  # different requests
@@ -134,12 +134,15 @@ class LoadResult:
     is_right_after_stress: bool | None = None  # None without stress
     not_watched: str = ""  # why there is no CPU and memory
     left_out: tuple[str, ...] = ()  # loops that a limit left no room for
+    is_interrupted: bool = False  # by Ctrl-C: the result is that of what was sent until then
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def exit_code(self) -> ExitCode:
         """The exit code of the command."""
+        if self.is_interrupted:
+            return ExitCode.INTERRUPTED
         return ExitCode.PASS if self.verdict == "pass" else ExitCode.PARITY_FAILED
 
 

@@ -33,6 +33,8 @@ from paritygate.text import counted
 _LOOKS = 64
 # Each request to a server that hangs takes the whole time limit.
 _MOST_LOST = 3
+# Why nothing is known for sure.
+INTERRUPTED = "interrupted before the end of the load"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +76,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     """Return the server with the right answer of the released file to each request.
 
     Raises:
-        UsageError: The host may not be loaded, there is no such release, or its rules do not fit one answer at a time.
+        UsageError: The host may not be loaded, there is no such release or process, or its rules fit no single answer.
         MeasurementError: The server does not answer.
         BackendError: It answers with an error.
         ParitygateError: The released file fails on the samples.
@@ -88,6 +90,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     released = _compared(artifact.signature, artifact.signature, rules.ignored)
     check_mapping(request.mapping, released)
     check_judgeable(rules, {spec.name: spec.dtype for spec in released.outputs}, command)
+    watch = watch_of(endpoint, request.pid)
     server = connect(endpoint, request.limits, request.mapping, callers=callers)
     described = server.described
     description = described.signature()
@@ -123,7 +126,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
             run=f"{command}-{secrets.token_hex(4)}",
             most=int(request.limits.requests),
         ),
-        watch=watch_of(endpoint, request.pid),
+        watch=watch,
         described_otherwise=differences,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -177,7 +179,36 @@ def test_a_slowdown_that_was_not_measured_is_inconclusive(endure: Endure) -> Non
     assert (called.code, called.data["latency"], called.data["lost"]) == (3, None, 0), str(called)
 
 
-@pytest.mark.parametrize("options", [("--minutes", "11"), ("--minutes", "0"), ("--max-growth", "0"), ("--users", "0")])
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(
+    finished: Desk, served: Served, endure: Endure, *, is_wrong: bool
+) -> None:
+    def changed(number: int, logits: np.ndarray) -> np.ndarray:
+        if number == 250:
+            os.kill(os.getpid(), signal.SIGINT)
+        return logits + np.float32(0.1 * (is_wrong and number == 249))
+
+    served.changed = changed
+    called = endure("--without-memory", "--max-batch", "1", "--report", "interrupted.html", seconds=60)
+
+    data = called.data
+    assert (called.code, data["exit_code"], data["is_interrupted"]) == (130, 130, True), str(called)
+    assert (data["verdict"], data["wrong"]) == (("fail", 1) if is_wrong else ("inconclusive", 0))
+    assert 250 - 4 <= data["requests"] == data["answers"] < 500
+    assert (finished.folder / "interrupted.html").is_file()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--minutes", "11"),
+        ("--minutes", "0"),
+        ("--max-growth", "0"),
+        ("--users", "0"),
+        ("--users", "2"),  # besides the rate
+        ("--pid", "4194305"),  # more than Linux gives out
+    ],
+)
 def test_wrong_usage_is_refused(served: Served, endure: Endure, options: tuple[str, ...]) -> None:
     assert endure(*options).code == 2
     assert served.asked == 0

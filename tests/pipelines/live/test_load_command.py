@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,6 +120,21 @@ def test_a_server_that_stops_answering_ends_the_load(served: Served, load: Load)
     assert 20 <= data["lost"] <= 30
 
 
+def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(served: Served, load: Load) -> None:
+    def changed(number: int, logits: np.ndarray) -> np.ndarray:
+        if number == 100:
+            os.kill(os.getpid(), signal.SIGINT)
+        return logits
+
+    served.changed = changed
+    called = load("--users", "2", "--rate", "10", "--seconds", "60")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["is_interrupted"]) == (130, "inconclusive", True), str(called)
+    assert (len(data["steps"]), len(data["left_out"]), data["answers"]) == (1, 1, data["requests"])
+    assert data["steps"][0]["why_not"]
+
+
 def test_what_a_gone_server_was_not_sent_is_not_called_lost(served: Served, load: Load) -> None:
     served.instead = lambda number, _: "drop" if number >= 100 else None
 
@@ -223,6 +240,8 @@ def test_users_begin_one_after_the_other(served: Served, load: Load) -> None:
         ("--users", "0"),
         ("--rate", "0"),
         ("--users", "1", "--seconds", "601"),
+        ("--rows", "500"),
+        ("--pid", "4194305"),
         ("--against", "tiny"),
         ("--against", "tiny@prod/onnx-int8"),
         ("--report", "load.pdf"),
