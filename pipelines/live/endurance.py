@@ -99,6 +99,8 @@ class _Endurance:
     def run(self, result: EnduranceResult) -> EnduranceResult:
         """Return the result."""
         traffic = self.target.traffic
+        if self.request.requests is not None:
+            traffic.most = min(traffic.most, self.request.requests)
         self.tally = self.target.look()
         before = repeated(traffic, self._sizes())
         with traffic.interruptible():
@@ -108,8 +110,8 @@ class _Endurance:
             after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
         memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
         found = failures(self.tally, is_gone=traffic.is_gone)
-        wrong = [*found, *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
-        unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory))
+        wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
+        unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory, latency))
         tally = self.tally
         return replace(
             result,
@@ -134,7 +136,9 @@ class _Endurance:
         )
 
     def _sizes(self) -> list[int]:
-        return [2**power for power in range(self.request.most_batch.bit_length())]
+        # A server may take no other size than that of a request.
+        powers = (2**power for power in range(self.request.most_batch.bit_length()))
+        return sorted({*powers, self.target.traffic.questions.rows_each})
 
     def _load(self) -> None:
         traffic, request = self.target.traffic, self.request
@@ -142,17 +146,14 @@ class _Endurance:
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
         while not traffic.is_over:
             left_s = begin + request.seconds - time.perf_counter()
-            left = traffic.left if request.requests is None else min(traffic.left, request.requests - traffic.sent)
-            if left <= 0 or left_s <= 0:
+            if not traffic.left or left_s <= 0:
                 return
             start, first = time.perf_counter(), traffic.sent
-            window = traffic.measure(self._loop(min(length, left_s), left), self.callers)
+            window = traffic.measure(self._loop(min(length, left_s)), self.callers)
             self._keep(window, first, start - begin)
 
-    def _loop(
-        self, seconds: float, left: int
-    ) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
-        first, rate = self.target.traffic.sent, self.request.rate
+    def _loop(self, seconds: float) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
+        first, left, rate = self.target.traffic.sent, self.target.traffic.left, self.request.rate
         if rate is None:
             return lambda send, stop: closed_loop(
                 send, callers=self.callers, seconds=seconds, most=left, first=first, stop=stop
@@ -207,7 +208,26 @@ class _Endurance:
         if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
-    def _unclear(self, memory: Trend | None) -> Iterator[str]:
+    def _of_batches(self, before: Sequence[Repeats], after: Sequence[Repeats]) -> Iterator[str]:
+        wrong = sum(each.wrong for each in (*before, *after))
+        if wrong:
+            first = next(each.first_wrong for each in (*before, *after) if each.first_wrong)
+            yield f"{counted(wrong, 'row')} of repeated rows wrong in a batch ({first})"
+        # The load itself asked for so many rows.
+        taken = {self.target.traffic.questions.rows_each, *(each.size for each in before if not each.refused)}
+        refused = next((each for each in (*before, *after) if each.refused and each.size in taken), None)
+        if refused is not None:
+            yield f"a batch of {counted(refused.size, 'row')} refused, which the server took before ({refused.refused})"
+
+    def _unclear(self, memory: Trend | None, latency: Trend | None) -> Iterator[str]:
+        if not self.periods:
+            yield "no load was sent: all requests that are allowed went before it"
+            return
+        slowdown = self.request.most_slowdown
+        if slowdown is not None and latency is None:
+            yield "the growth of latency was not measured: the load was too short"
+        elif slowdown is not None and latency is not None and latency.last > slowdown * latency.first:
+            yield "latency grows by more than allowed, but not throughout; load it for longer"
         if not self.request.is_memory_needed:
             return
         if memory is None:
@@ -246,13 +266,6 @@ def drift_of(periods: Sequence[Period]) -> Drift | None:
         last=max(share for share, _ in shares[cut:]),
         request=next(lasting, requests[0] if requests else None),
     )
-
-
-def _of_batches(batches: Sequence[Repeats]) -> Iterator[str]:
-    wrong = sum(each.wrong for each in batches)
-    if wrong:
-        first = next(each.first_wrong for each in batches if each.first_wrong)
-        yield f"{counted(wrong, 'row')} of repeated rows wrong in a batch ({first})"
 
 
 def _ms(seconds: float) -> float | None:

@@ -153,6 +153,32 @@ def test_a_server_that_stops_answering_gets_no_more(served: Served, endure: Endu
     assert data["batches_after"] == []
 
 
+def test_a_look_at_all_allowed_requests_is_no_load(served: Served, endure: Endure) -> None:
+    called = endure("--without-memory", "--requests", "10", "--max-batch", "1")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["requests"], data["periods"]) == (3, "inconclusive", 10, []), str(called)
+    assert served.asked == 14
+
+
+def test_a_server_that_refuses_one_row_after_the_load_fails(served: Served, endure: Endure) -> None:
+    # The look and the load are 80 requests, and four rows are repeated once and twice before.
+    served.instead = lambda number, _: 500 if number >= 88 else None
+
+    called = endure("--without-memory", "--requests", "80", "--max-batch", "2", seconds=30)
+
+    data = called.data
+    assert (called.code, data["requests"], data["errors"], data["lost"]) == (1, 80, 0, 0), str(called)
+    assert [each["refused"] for each in data["batches_before"]] == ["", ""]
+    assert [each["refused"] for each in data["batches_after"]] == ["HTTP 500"]
+
+
+def test_a_slowdown_that_was_not_measured_is_inconclusive(endure: Endure) -> None:
+    called = endure("--without-memory", "--max-slowdown", "1.1", "--requests", "100", "--max-batch", "1")
+
+    assert (called.code, called.data["latency"], called.data["lost"]) == (3, None, 0), str(called)
+
+
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(
     finished: Desk, served: Served, endure: Endure, *, is_wrong: bool
