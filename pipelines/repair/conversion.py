@@ -270,7 +270,7 @@ class _Search:
     def _exported(self, export: Export, folder: Path, accepted: AcceptedRepairPart | None) -> Artifact | FailedVariant:
         resolved = self.run.resolved
         spec = resolved.spec
-        repair = RepairPart(accept={} if accepted is None else {FP32_EXPORT: accepted})
+        repair = RepairPart(accept={} if accepted is None else {"onnx-fp32": accepted})
         model = spec.model.model_copy(update={"exporter": export.exporter or spec.model.exporter})
         changed = spec.model_copy(update={"model": model, "opset": export.opset or spec.opset, "repair": repair})
         run = replace(self.run, folder=folder, resolved=replace(resolved, spec=changed))

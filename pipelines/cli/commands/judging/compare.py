@@ -273,6 +273,8 @@ def command(
             print_lines(["next:", *command_lines(call, indent="  ")], err=True)
     if repair is not None and result.verdict == "fail":
         _repair(job, repair, time_limit_s=time_limit, shown=shown)
+    elif repair is not None and not quiet:
+        print_lines([f"--repair made nothing, because the verdict is {result.verdict}"], err=True)
     return result.exit_code
 
 
