@@ -455,9 +455,9 @@ def _lower_fails(report: ReportData) -> Iterator[Remark]:
 def _to_repair(report: ReportData) -> Iterator[Remark]:
     """Yield the command that repairs a variant: that of FP32 if it fails, else others that the run repaired not yet."""
     verdicts = {variant.name: variant.verdict for variant in report.variants}
-    names, aim = ("onnx-fp16", "onnx-int8"), "keep the fewest operators in FP32"
+    names, aim = ["onnx-fp16", "onnx-int8"], "keep the fewest operators in FP32"
     if verdicts.get("onnx-fp32") == "fail":
-        names, aim = ("onnx-fp32",), "look for a right conversion"
+        names, aim = ["onnx-fp32"], "look for a right conversion"
     elif verdicts.get("onnx-fp32", "pass") != "pass" or "onnx-mixed" in verdicts:
         return
     for name in names:
