@@ -44,6 +44,8 @@ def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     yield "largest difference", text(share_of_limit(result.largest_share))
     yield "answered with an error", text(f"{result.errors:,}")
     yield "without an answer", text(f"{result.lost:,}")
+    if result.unsent:
+        yield "not sent", text(f"{result.unsent:,}")
     if result.memory is not None:
         yield "memory", text(trend_words(result.memory, "MiB"))
     if result.latency is not None:

@@ -65,6 +65,7 @@ class EnduranceResult:
     flips: int = 0
     errors: int = 0
     lost: int = 0
+    unsent: int = 0  # planned by the rate, and the server was too far behind
     statuses: Mapping[str, int] = field(default_factory=dict)
     largest_share: float | None = 0.0
     first_failure: Failure | None = None
