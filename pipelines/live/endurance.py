@@ -17,6 +17,7 @@ from paritygate.pipelines.live.loops import (
     Window,
     arrival_times,
     closed_loop,
+    falls_behind,
     open_loop,
     percentile_of,
 )
@@ -87,6 +88,9 @@ class _Endurance:
     # By the clock of the looks. After the last answer, the server may be gone.
     begin: float = 0.0
     last_answer: float = 0.0
+    # At a rate: the requests that were planned and not sent, and the seconds by which all periods together were late.
+    unsent: int = 0
+    late: float = 0.0
 
     def run(self, result: EnduranceResult) -> EnduranceResult:
         """Return the result."""
@@ -102,10 +106,11 @@ class _Endurance:
             after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
         memory = memory_trend(self.target.watch.looks, begin=self.begin, end=self.last_answer)
         latency, drift = self._latency(), drift_of(self.periods)
-        found = failures(self.tally, is_gone=traffic.is_gone)
+        found = [*failures(self.tally, is_gone=traffic.is_gone, unsent=self.unsent), *self._too_slow()]
         wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
         return replace(
             judged(result, self.target, self.tally, wrong=wrong, unclear=list(self._unclear(memory, latency))),
+            unsent=self.unsent,
             memory=memory,
             latency=latency,
             drift=drift,
@@ -123,13 +128,16 @@ class _Endurance:
         traffic, request = self.target.traffic, self.request
         self.begin = begin = time.perf_counter()
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
-        while not traffic.is_over:
+        before, planned = traffic.sent, min(traffic.left, round((request.rate or 0.0) * request.seconds))
+        while traffic.left and not traffic.is_over:
             left_s = begin + request.seconds - time.perf_counter()
-            if not traffic.left or left_s <= 0:
-                return
+            if left_s <= 0:
+                break
             start, first = time.perf_counter(), traffic.sent
             window = traffic.measure(self._loop(min(length, left_s)), self.callers)
             self._keep(window, first, start - begin)
+        if self._is_behind() and not traffic.is_interrupted:
+            self.unsent = max(self.unsent, planned - (traffic.sent - before))
 
     def _loop(self, seconds: float) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
         first, left, rate = self.target.traffic.sent, self.target.traffic.left, self.request.rate
@@ -145,6 +153,9 @@ class _Endurance:
     def _keep(self, window: Window[Exchange], first: int, start: float) -> None:
         traffic = self.target.traffic
         self.tally = added(self.tally, traffic.tally(window.sent))
+        self.unsent += window.unsent
+        if self.request.rate is not None:
+            self.late += late_of(window)
         right = [each for each in window.sent if each.answer.outcome is Outcome.ANSWERED]
         latencies = [each.latency for each in right]
         shares = [traffic.difference_of(each.answer).share for each in right]
@@ -169,6 +180,13 @@ class _Endurance:
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
         return trend_after_warm_up([at for at, _ in found], [latency for _, latency in found])
+
+    def _is_behind(self) -> bool:
+        return falls_behind(self.late, self.last_answer - self.begin)
+
+    def _too_slow(self) -> Iterator[str]:
+        if self._is_behind():
+            yield f"the server falls behind {self.request.rate:g} requests a second ({self.callers} at once)"
 
     def _growth(self, memory: Trend | None, latency: Trend | None, drift: Drift | None) -> Iterator[str]:
         most = self.request.most_growth
@@ -247,6 +265,13 @@ def drift_of(periods: Sequence[Period]) -> Drift | None:
         last=max(share for share, _ in shares[cut:]),
         request=next(lasting, requests[0] if requests else None),
     )
+
+
+def late_of(window: Window[Exchange]) -> float:
+    """Return by how many seconds an open loop ended late, beyond the time of an answer before requests piled up."""
+    sent = sorted(window.sent, key=lambda each: each.at)
+    early = [each.latency for each in sent[: math.ceil(len(sent) / 4)]]
+    return window.seconds - sent[-1].at - statistics.median(early) if early else 0.0
 
 
 def _ms(seconds: float) -> float | None:

@@ -39,6 +39,8 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
 def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     """Yield the figures of a long load."""
     yield from answer_facts(result)
+    if result.unsent:
+        yield "not sent", text(f"{result.unsent:,}")
     if result.memory is not None:
         yield "memory", text(trend_words(result.memory, "MiB"))
     if result.latency is not None:

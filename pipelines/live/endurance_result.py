@@ -52,6 +52,7 @@ class Drift:
 class EnduranceResult(LiveResult):
     """The result of a long load."""
 
+    unsent: int = 0  # planned by the rate, and the server was too far behind
     memory: Trend | None = None  # MiB
     latency: Trend | None = None  # milliseconds of p50
     drift: Drift | None = None

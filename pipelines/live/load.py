@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, open_loop, percentile_of
+from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, falls_behind, open_loop, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
@@ -20,8 +20,6 @@ from paritygate.pipelines.process.child import Progress
 _MS = 1000.0
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
 _BEHIND_S, _BEHIND_STRESS = 10.0, 10.0
-# How much later than planned the last answer may come, in seconds and as a share of the time, for a sustained rate.
-_DRAIN_S, _DRAIN_SHARE = 1.0, 0.1
 _STRESS_TIMES = 2.0
 # From here on, this client is measured.
 _BUSY = 0.85
@@ -234,7 +232,7 @@ class _Load:
             return "interrupted"
         if not step.answered:
             return "no answer"
-        if step.loop == "open" and (step.unsent or step.seconds - last > max(_DRAIN_S, _DRAIN_SHARE * last)):
+        if step.loop == "open" and (step.unsent or falls_behind(step.seconds - last, last)):
             return "the server falls behind"
         limit = self.request.limit_s
         if limit is not None and (step.p99_ms is None or step.p99_ms > limit * _MS):

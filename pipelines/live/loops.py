@@ -24,6 +24,8 @@ _Answer = TypeVar("_Answer", bound=Hashable)
 _LONGEST = 4.0
 # The interval at which waiting reacts to Ctrl-C; and the time for callers to stop.
 _LOOK_S, _LEAVE_S = 0.2, 5.0
+# How late a sustained rate may be, in seconds and as a share of the time.
+_LATE_S, _LATE_SHARE = 1.0, 0.1
 
 
 class Arrivals(StrEnum):
@@ -219,6 +221,11 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
 
     group.run(call, callers)
     return group.window(len(times))
+
+
+def falls_behind(late: float, seconds: float) -> bool:
+    """Return whether a server that is so late after so many seconds does not keep up with a rate."""
+    return late > max(_LATE_S, _LATE_SHARE * seconds)
 
 
 def percentile_of(latencies: Sequence[float], percentile: float) -> float:

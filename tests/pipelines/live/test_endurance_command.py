@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,12 @@ def endure(finished: Desk, served: Served) -> Endure:
 
 
 def test_a_right_server_passes_if_its_memory_is_not_needed(finished: Desk, endure: Endure) -> None:
-    called = endure("--without-memory", "--report", "endurance.html")
+    called = endure("--without-memory", "--rate", "60", "--report", "endurance.html")
 
     data = called.data
     assert (called.code, data["verdict"], data["exit_code"]) == (0, "pass", 0), str(called)
     assert (data["wrong"], data["lost"], data["errors"], data["memory"]) == (0, 0, 0, None)
+    assert data["unsent"] == 0
     assert data["requests"] == data["answers"] == sum(period["requests"] for period in data["periods"]) + 64
     assert [each["size"] for each in data["batches_before"]] == [1, 2, 4, 8, 16]
     assert [each["rows"] for each in data["batches_after"]] == [4, 8, 16, 32, 64]
@@ -121,7 +123,7 @@ def test_a_batch_that_mixes_its_rows_is_found(served: Served, endure: Endure) ->
 def test_a_batch_that_the_server_refuses_is_reported(served: Served, endure: Endure) -> None:
     served.most_rows = 4
 
-    called = endure("--without-memory", seconds=1)
+    called = endure("--without-memory", "--rate", "60", seconds=1)
 
     assert called.code == 0, str(called)
     assert [(each["size"], each["refused"]) for each in called.data["batches_after"]] == [
@@ -151,6 +153,24 @@ def test_a_server_that_stops_answering_gets_no_more(served: Served, endure: Endu
     # Twenty in a row, and one for each of 64 callers, besides those at work meanwhile.
     assert 84 <= data["lost"] < 84 + 64
     assert data["batches_after"] == []
+
+
+def test_a_rate_that_the_server_cannot_keep_fails(finished: Desk, served: Served, endure: Endure) -> None:
+    # One at a time and 33 a second at most. The first period takes as long as was planned for all.
+    def takes(number: int, _: int) -> float:
+        if number >= 64:
+            with served.lock:
+                time.sleep(0.03)
+        return 0.0
+
+    served.takes = takes
+    called = endure("--without-memory", "--max-batch", "1", "--report", "slow.html")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["lost"], data["wrong"]) == (1, "fail", 0, 0), str(called)
+    assert data["unsent"] == 200 - (data["requests"] - 64) > 0
+    assert f"not sent: {data['unsent']}" in called.out
+    assert "not sent" in (finished.folder / "slow.html").read_text(encoding="utf-8")
 
 
 def test_a_look_at_all_allowed_requests_is_no_load(served: Served, endure: Endure) -> None:
