@@ -30,6 +30,7 @@ from paritygate.pipelines.shadow.sending import (
     Senders,
     Written,
 )
+from paritygate.text import counted
 
 # Whoever connects and sends nothing holds a thread.
 _IDLE_S = 60.0
@@ -64,7 +65,7 @@ def capture(
         msg = f"{request.out} cannot be written: {err.strerror}"
         raise UsageError(msg, hint="name a file in a folder that exists with --out") from err
     try:
-        with os.fdopen(opened, "wb") as stream:
+        with os.fdopen(opened, "wb", buffering=0) as stream:
             return _captured(request, stream, progress, began)
     finally:
         if not request.out.stat().st_size:
@@ -95,7 +96,9 @@ def _captured(
     with written.lock:
         if written.failed is not None:
             msg = f"{request.out} cannot be written: {written.failed.strerror}"
-            raise StorageError(msg, hint=f"its {written.captured} whole lines can be judged") from written.failed
+            lines = f"its {counted(written.captured, 'line')} can be judged"
+            hint = lines if written.captured else "name another file with --out"
+            raise StorageError(msg, hint=hint) from written.failed
         result = CaptureResult(
             captured=written.captured,
             unanswered=written.unanswered,

@@ -18,10 +18,12 @@ import pytest
 from tests.loopback import QuietHandler, serving
 
 from paritygate.__main__ import _run
-from paritygate.errors import ParitygateError, UsageError, ZeroRowsError
+from paritygate.errors import ParitygateError, StorageError, UsageError, ZeroRowsError
 from paritygate.pipelines.shadow import sending
+from paritygate.pipelines.shadow.capture import CapturedFile
 from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
 from paritygate.pipelines.shadow.sink import capture
+from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.tensors import as_bytes
 
 X = np.array([[0.5, 2.0]], np.float32)
@@ -43,6 +45,15 @@ class _Silent(QuietHandler):
     def post(self) -> None:
         self.body()
         time.sleep(30)
+
+
+class _SilentOnDemand(_Doubling):
+    """Answers what was not sent to `/silent`."""
+
+    def post(self) -> None:
+        if self.path == "/silent":
+            time.sleep(30)
+        super().post()
 
 
 class _Held(_Doubling):
@@ -205,6 +216,56 @@ def test_a_body_that_is_no_request_is_left_out(tmp_path: Path, doubling: str, bo
 
     result = captured.wait()
     assert (result.captured, len(captured.lines)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"inputs": []}', b'{"inputs": {}}', b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2]}]}'],
+)
+def test_a_request_that_shadow_could_not_read_is_left_out(tmp_path: Path, doubling: str, body: bytes) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most=2)
+    captured.post(BODY)
+    captured.post(body, "/v2/repository/index")
+    captured.post(BODY)
+
+    result = captured.wait()
+    assert (result.captured, result.unreadable) == (2, 1)
+    signature = Signature(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 2)),),
+        outputs=(TensorSpec(name="/v2/models/m/infer", dtype="float32", shape=("batch",)),),
+    )
+    file = CapturedFile(path=captured.out, name="traffic.jsonl", signature=signature, version="1")
+    assert [exchange.why for exchange in file.exchanges()] == ["", ""]
+
+
+def test_copies_that_are_being_answered_at_the_end_are_lost(tmp_path: Path) -> None:
+    with serving(_SilentOnDemand) as address:
+        captured = _Capture(tmp_path / "traffic.jsonl", address, answer_s=60, most=1)
+        assert [captured.post(BODY, "/silent") for _ in range(3)] == [202] * 3
+        assert captured.post(BODY) == 202
+        result = captured.wait()
+
+    assert (result.captured, result.lost) == (1, 3)
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    captured = _Capture(tmp_path / "traffic.jsonl", None)
+    kind = "org.kubeflow.serving.inference"
+    line = json.dumps({"request": json.loads(BODY), "response": {"outputs": []}}, separators=(",", ":"))
+    whole = 1000 // (len(line) + 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        for number in range(whole + 1):
+            captured.post(BODY, "/", ce_id=str(number), ce_type=f"{kind}.request")
+            captured.post(b'{"outputs": []}', "/", ce_id=str(number), ce_type=f"{kind}.response")
+        with pytest.raises(StorageError):
+            captured.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert captured.out.read_text(encoding="utf-8") == f"{line}\n" * whole
 
 
 def test_the_file_ends_before_its_limit(tmp_path: Path, doubling: str) -> None:
