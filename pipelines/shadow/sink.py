@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 from paritygate.errors import MeasurementError, StorageError, UsageError, ZeroRowsError
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.shadow.events import Events
-from paritygate.pipelines.shadow.payload import as_data
 from paritygate.pipelines.shadow.sending import (
     LOOK_S,
     MOST_BODY,
@@ -131,7 +130,7 @@ class _Taker:
     def take(self, copy: Copy) -> int:
         if "ce-id" in copy.headers:
             try:
-                line = self.events.add(copy.headers, as_data(copy.body, copy.headers))
+                line = self.events.add(copy)
             except ValueError:
                 self.written.count("unreadable")
                 return _ACCEPTED

@@ -19,8 +19,10 @@ from tests.loopback import QuietHandler, serving
 
 from paritygate.__main__ import _run
 from paritygate.errors import ParitygateError, StorageError, UsageError, ZeroRowsError
+from paritygate.pipelines.shadow import events as events_module
 from paritygate.pipelines.shadow import sending
 from paritygate.pipelines.shadow.capture import CapturedFile
+from paritygate.pipelines.shadow.events import Events
 from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
 from paritygate.pipelines.shadow.sink import capture
 from paritygate.signature import Signature, TensorSpec
@@ -173,6 +175,40 @@ def test_events_of_a_request_and_its_answer_become_one_line(tmp_path: Path) -> N
     result = captured.wait()
     assert (result.captured, result.unpaired, result.unreadable, result.ended_by) == (2, 1, 1, "requests")
     assert captured.lines == [{"response": {"outputs": outputs}, "request": json.loads(BODY)} for outputs in ([], [4])]
+
+
+def _event(number: int, kind: str, body: bytes = BODY) -> sending.Copy:
+    return sending.Copy("/", {"ce-id": str(number), "ce-type": f"org.kubeflow.serving.inference.{kind}"}, body)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["request", "request", "response", "response"],
+        ["response", "response", "request", "request"],
+        ["request", "request", "response", "request", "response"],
+    ],
+)
+def test_events_that_share_an_id_are_no_pair(kinds: list[str]) -> None:
+    events = Events()
+
+    assert [events.add(_event(7, kind)) for kind in kinds] == [None] * len(kinds)
+    assert events.unpaired == len(kinds)
+    assert [events.add(_event(8, kind)) is None for kind in ("response", "request")] == [True, False]
+    assert events.unpaired == len(kinds)
+
+
+def test_events_without_an_answer_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "_MOST_PENDING_BYTES", 3 * len(BODY) + 10)
+    events = Events()
+    for number in range(5):
+        events.add(_event(number, "request"))
+    assert events.unpaired == 5
+
+    # The oldest are dropped.
+    kept = [events.add(_event(number, "response", b'{"outputs": []}')) is not None for number in range(4, 1, -1)]
+    assert (kept, events.unpaired) == ([True] * 3, 2)
+    assert events.add(_event(1, "response")) is None
 
 
 @pytest.mark.parametrize(("handler", "status"), [(_Failing, 500), (_Silent, 0), (None, 0)])
