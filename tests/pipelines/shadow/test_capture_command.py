@@ -20,7 +20,7 @@ from tests.loopback import QuietHandler, serving
 from paritygate.__main__ import _run
 from paritygate.errors import ParitygateError, StorageError, UsageError, ZeroRowsError
 from paritygate.pipelines.shadow import events as events_module
-from paritygate.pipelines.shadow import sending
+from paritygate.pipelines.shadow import sending, sink
 from paritygate.pipelines.shadow.capture import CapturedFile
 from paritygate.pipelines.shadow.events import Events
 from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
@@ -377,14 +377,65 @@ def test_a_wrong_address_is_shown_as_it_was_typed(tmp_path: Path, capfd: pytest.
     assert "://" not in err.partition("is no address")[0] or "://" in text
 
 
-def test_the_end_closes_a_connection_whose_body_is_not_whole(tmp_path: Path) -> None:
-    captured = _Capture(tmp_path / "traffic.jsonl", None, seconds=2.0)
+def _connected(port: int) -> socket.socket:
     for _ in range(100):
         with contextlib.suppress(ConnectionRefusedError):
-            connection = socket.create_connection(("127.0.0.1", captured.port), 20)
-            break
+            return socket.create_connection(("127.0.0.1", port), 20)
         time.sleep(0.05)
-    with connection:
+    pytest.fail("nothing listens")
+
+
+def _end(captured: _Capture) -> CaptureResult:
+    """Return the result of a capture of events that ends after one request."""
+    for kind, body in (("request", BODY), ("response", b'{"outputs": []}')):
+        captured.post(body, "/", ce_id="1", ce_type=f"org.kubeflow.serving.inference.{kind}")
+    return captured.wait()
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, str(sending.MOST_BODY + 1)])
+def test_a_length_that_is_too_large_is_refused_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], length: str
+) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
+    with _connected(captured.port) as connection:
+        connection.sendall(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+    assert _end(captured).lost == 1
+    assert not capsys.readouterr().err
+
+
+def test_bodies_that_are_being_received_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "_MOST_RECEIVING_BYTES", 1000)
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
+    with _connected(captured.port) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{")
+        assert any(captured.post(BODY) == 503 for _ in range(200)), "there is room for more than is allowed"
+
+    # The rest never comes.
+    assert any(captured.post(BODY) == 202 for _ in range(200)), "the room is lost with the client"
+    assert _end(captured).lost >= 2
+
+
+def test_connections_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sink, "_MOST_CONNECTIONS", 2)
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
+    with _connected(captured.port), _connected(captured.port), _connected(captured.port) as third:
+        assert not third.recv(100)
+
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            captured.post(BODY)
+            break
+    assert _end(captured).lost >= 1
+    assert not capsys.readouterr().err
+
+
+def test_the_end_closes_a_connection_whose_body_is_not_whole(tmp_path: Path) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, seconds=2.0)
+    with _connected(captured.port) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n{")
         with pytest.raises(ZeroRowsError):
             captured.wait()
