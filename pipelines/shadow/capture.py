@@ -210,6 +210,16 @@ def _tensor(said: Any) -> tuple[str, NDArray[np.generic]]:  # noqa: ANN401 - JSO
     return name, array_of(said["data"], dtype, shape_of(said.get("shape")))
 
 
+def check_request(said: Mapping[str, Any]) -> None:
+    """Raise ValueError for a request that would make a captured file unreadable."""
+    if isinstance(said.get("inputs"), dict) and said["inputs"]:
+        return
+    try:
+        _with_rows(_arrays(said, "inputs", ()))
+    except (BackendError, RecursionError) as err:
+        raise ValueError(str(err)) from err
+
+
 def requests(path: str) -> Iterator[Batch]:
     """Yield the answered requests as samples, each a batch; `path` is a file that `CapturedFile.save` wrote."""
     captured = from_data(CapturedFile, read_json(Path(path)))

@@ -34,9 +34,9 @@ def print_capture(result: CaptureResult, shown: Shown) -> None:
     if result.unanswered:
         facts.append(f"{counted(result.unanswered, 'request')} of them got no answer, or an error")
     if result.lost:
-        facts.append(f"lost: {counted(result.lost, 'request')}, more than could wait for the server")
+        facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
     if result.unreadable:
-        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no JSON of the protocol")
+        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no inference requests in JSON")
     if result.unpaired:
         facts.append(f"left out: {counted(result.unpaired, 'event')} without a request or an answer")
     lines = [line for fact in facts for line in wrapped(fact, width=shown.width)]
