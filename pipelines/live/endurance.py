@@ -21,7 +21,7 @@ from paritygate.pipelines.live.loops import (
     open_loop,
     percentile_of,
 )
-from paritygate.pipelines.live.processes import MEBIBYTE
+from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
 from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
@@ -108,7 +108,8 @@ class _Endurance:
                 with self.target.watch.watching():
                     self._load()
             after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
-        memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
+        memory = memory_trend(self.target.watch.looks, begin=self.begin, end=self.last_answer)
+        latency, drift = self._latency(), drift_of(self.periods)
         found = failures(self.tally, is_gone=traffic.is_gone)
         wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
         unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory, latency))
@@ -172,7 +173,8 @@ class _Endurance:
         answered = [each.at + each.latency for each in window.sent if each.answer.outcome is not Outcome.LOST]
         if answered:
             self.last_answer = self.begin + start + max(answered)
-        looks = self.target.watch.looks if answered else []
+        looks = (look for look in reversed(self.target.watch.looks) if look.at <= self.last_answer)
+        look = next(looks, None) if answered else None
         period = Period(
             at=start + window.seconds / 2,
             first_request=first,
@@ -181,15 +183,10 @@ class _Endurance:
             p50_ms=_ms(percentile_of(latencies, 50.0)),
             p99_ms=_ms(percentile_of(latencies, 99.0)),
             share=_finite(statistics.median(shares)) if shares else None,
-            memory=looks[-1].memory / MEBIBYTE if looks else None,
+            memory=None if look is None else look.memory / MEBIBYTE,
         )
         self.periods.append(period)
         self.watch(period)
-
-    def _memory(self) -> Trend | None:
-        """Return the growth of the server's memory while it is loaded, in MiB."""
-        looks = [look for look in self.target.watch.looks if self.begin <= look.at <= self.last_answer]
-        return trend_after_warm_up([look.at - self.begin for look in looks], [look.memory / MEBIBYTE for look in looks])
 
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
@@ -237,6 +234,12 @@ class _Endurance:
                 f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
                 f"limit {self.request.most_growth:.3g}; load it for longer"
             )
+
+
+def memory_trend(looks: Sequence[Look], *, begin: float, end: float) -> Trend | None:
+    """Return the growth of a server's memory in MiB between two times: from the load's beginning to the last answer."""
+    kept = [look for look in looks if begin <= look.at <= end]
+    return trend_after_warm_up([look.at - begin for look in kept], [look.memory / MEBIBYTE for look in kept])
 
 
 def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Trend | None:
