@@ -23,7 +23,7 @@ from paritygate.pipelines.live.loops import (
 )
 from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
+from paritygate.pipelines.live.target import Target, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
@@ -112,22 +112,8 @@ class _Endurance:
         latency, drift = self._latency(), drift_of(self.periods)
         found = failures(self.tally, is_gone=traffic.is_gone)
         wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
-        unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory, latency))
-        tally = self.tally
         return replace(
-            result,
-            verdict="fail" if wrong else "inconclusive" if unclear else "pass",
-            reasons=tuple(wrong or unclear),
-            is_interrupted=traffic.is_interrupted,
-            requests=traffic.sent,
-            answers=tally.answered,
-            wrong=tally.wrong,
-            flips=tally.flips,
-            errors=tally.errors,
-            lost=tally.lost,
-            statuses=tally.statuses,
-            largest_share=tally.largest_share,
-            first_failure=tally.first,
+            judged(result, self.target, self.tally, wrong=wrong, unclear=list(self._unclear(memory, latency))),
             memory=memory,
             latency=latency,
             drift=drift,
