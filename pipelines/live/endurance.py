@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from paritygate.errors import UsageError
 from paritygate.pipelines.live.batches import Repeats, repeated
 from paritygate.pipelines.live.endurance_result import Drift, EnduranceRequest, EnduranceResult, Period
 from paritygate.pipelines.live.loops import (
@@ -23,7 +22,7 @@ from paritygate.pipelines.live.loops import (
 )
 from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import Target, failures, judged, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
@@ -42,13 +41,6 @@ _CALLERS = 64
 _BEHIND_S = 10.0
 
 
-def check_plan(request: EnduranceRequest) -> None:
-    """Raise UsageError for a load that takes longer than allowed."""
-    if request.seconds > request.most_s:
-        msg = f"the load takes {request.seconds:.0f} s (allowed: {request.most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.seconds)}, or send less")
-
-
 def endurance(
     request: EnduranceRequest,
     *,
@@ -65,7 +57,7 @@ def endurance(
         BackendError: It answers with an error before it is loaded.
         ParitygateError: The released file fails on the samples.
     """
-    check_plan(request)
+    check_time(request.seconds, request.most_s)
     callers = request.users if request.rate is None else _CALLERS
     target = prepare(request, "endurance", callers=callers, progress=progress)
     begin = time.monotonic()

@@ -13,7 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, open_loop, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.target import Target, failures, judged, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 
@@ -44,9 +44,7 @@ def check_plan(request: LoadRequest) -> None:
     if not request.users and not request.rates:
         msg = "load has no loop (got no users and no rate)"
         raise UsageError(msg, hint="write for example --users 1,4,16, or --rate 50,100")
-    if request.planned_s > request.most_s:
-        msg = f"the load takes {request.planned_s:.0f} s (allowed: {request.most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.planned_s)}, or send less")
+    check_time(request.planned_s, request.most_s)
 
 
 def load(

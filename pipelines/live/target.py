@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from datetime import datetime, timezone
 from typing import TypeVar
 
 from paritygate.artifact import Artifact
+from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
@@ -71,6 +73,13 @@ class Target:
             return ()
         seen = " and ".join(described.versions)
         return (f"the server answers as version {seen}, and the release is version {version}",)
+
+
+def check_time(seconds: float, most_s: float) -> None:
+    """Raise UsageError for a load that takes longer than allowed."""
+    if seconds > most_s:
+        msg = f"the load takes {seconds:.0f} s (allowed: {most_s:.0f} s)"
+        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(seconds)}, or send less")
 
 
 def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progress) -> Target:
