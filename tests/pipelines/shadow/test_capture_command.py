@@ -169,11 +169,12 @@ def test_events_of_a_request_and_its_answer_become_one_line(tmp_path: Path) -> N
     captured.post(BODY, "/", ce_id="1", ce_type=f"{kind}.request")
     captured.post(BODY, "/", ce_id="2", ce_type=f"{kind}.request")
     captured.post(BODY, "/", ce_id="3", ce_type="something.else")
+    captured.post(b'{"instances": []}', "/", ce_id="5", ce_type=f"{kind}.request")
     captured.post(BODY, "/", ce_id="4", ce_type=f"{kind}.request")
     captured.post(b'{"outputs": [4]}', "/", ce_id="4", ce_type=f"{kind}.response")
 
     result = captured.wait()
-    assert (result.captured, result.unpaired, result.unreadable, result.ended_by) == (2, 1, 1, "requests")
+    assert (result.captured, result.unpaired, result.unreadable, result.ended_by) == (2, 1, 2, "requests")
     assert captured.lines == [{"response": {"outputs": outputs}, "request": json.loads(BODY)} for outputs in ([], [4])]
 
 
