@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import json_option, quiet_option, verbose_option
+from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, verbose_option
 
 _MIB = 1 << 20
 
 
 @click.command("capture")
 @click.option(
-    "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="A new file."
+    "--out", required=True, type=WrittenPath(dir_okay=False, path_type=Path), metavar="FILE", help="A new file."
 )
 @click.option(
     "--send-to",
