@@ -19,11 +19,22 @@ from typing import Any
 
 from paritygate.errors import ExitCode, InputFileError, UsageError
 from paritygate.files import read_json
-from paritygate.text import counted
 
 _SPECS = (".yaml", ".yml")
-# With another path of modules, a run would be another one for the cache.
-_COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from paritygate.__main__ import main; main()"
+# With another path of modules, a run would be another one for the cache. A run does not outlive the fleet.
+_COMMAND = """
+import json, os, sys
+sys.path[:] = json.loads(sys.argv.pop(1))
+parent = int(sys.argv.pop(1))
+if sys.platform == "linux":
+    import ctypes, signal
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+if os.getppid() != parent:
+    sys.exit(1)
+from paritygate.__main__ import main
+main()
+"""
 _STOPPED = "it was interrupted"
 # Runs clean up after Ctrl-C.
 _PATIENCE_S = 30.0
@@ -78,7 +89,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
     """Return the specs that are named, and those in the folders that are named, in the order of their names.
 
     Raises:
-        UsageError: A folder holds no spec, or one spec is named twice.
+        UsageError: One spec is named twice.
     """
     specs: list[str] = []
     for text in texts:
@@ -86,11 +97,8 @@ def specs_in(texts: Sequence[str]) -> list[str]:
         if not folder.is_dir():
             specs.append(text)
             continue
-        found = sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file())
-        if not found:
-            msg = f"the folder {text} holds no spec (seen: {counted(len(list(folder.iterdir())), 'file')}, none .yaml)"
-            raise UsageError(msg, hint="name a folder of specs, or write a spec with init")
-        specs += found
+        # Without any, it may be a model, which reading it as a spec finds out.
+        specs += sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file()) or [text]
     twice = next((spec for at, spec in enumerate(specs) if spec in specs[:at]), None)
     if twice is not None:
         msg = f"the spec {twice} is named twice"
@@ -101,7 +109,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
 def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> None:
     """Run all specs, and call `done` with each that ends.
 
-    On Ctrl-C, the runs are interrupted as if each had got it, and KeyboardInterrupt is raised when they have ended.
+    On Ctrl-C, the runs are ended, and KeyboardInterrupt is raised when they have tidied up.
     """
     runs = [_Run(spec=spec, at=at, folder=request.folder, words=request.words) for at, spec in enumerate(request.specs)]
     waiting: queue.SimpleQueue[_Run] = queue.SimpleQueue()
@@ -158,18 +166,17 @@ class _Run:
         """Run the spec, and return how that ended, whatever happens."""
         name = f"{self.at + 1:04}"
         log, outcome = self.folder / f"{name}.log", self.folder / f"{name}.json"
-        words = [sys.executable, "-c", _COMMAND, json.dumps(sys.path), "run", self.spec, *self.words]
+        start = [sys.executable, "-c", _COMMAND, json.dumps(sys.path), str(os.getpid())]
+        words = ["run", *self.words, "--json", str(outcome), "--", self.spec]
         begun = time.monotonic()
         try:
             with log.open("wb") as stream:
                 with self._lock:
                     if self._is_over:
-                        return self._entry(
-                            begun, ExitCode.NOT_MEASURED, {"error": {"message": _STOPPED}}, ""
-                        )
-                    # In a session of its own, it gets Ctrl-C once, from here.
+                        return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": _STOPPED}}, "")
+                    # In a session of its own, it gets no Ctrl-C besides the signal from here.
                     self._process = subprocess.Popen(  # noqa: S603 - our own command
-                        [*words, "--json", str(outcome)],
+                        [*start, *words],
                         stdin=subprocess.DEVNULL,
                         stdout=stream,
                         stderr=stream,
@@ -181,11 +188,12 @@ class _Run:
             return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": str(err)}}, "")
 
     def interrupt(self) -> None:
-        """Let the run end as after Ctrl-C, or not begin."""
+        """Let the run end and tidy up, or not begin."""
         with self._lock:
             self._is_over = True
             if self._process is not None and self._process.poll() is None:
-                self._process.send_signal(signal.SIGINT)
+                # SIGINT may be ignored, as in the background of a shell.
+                self._process.terminate()
 
     def wait(self, seconds: float) -> None:
         """Wait for the end, and then end the run with all its processes."""

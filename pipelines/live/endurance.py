@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from paritygate.errors import UsageError
 from paritygate.pipelines.live.batches import Repeats, repeated
 from paritygate.pipelines.live.endurance_result import Drift, EnduranceRequest, EnduranceResult, Period
 from paritygate.pipelines.live.loops import (
@@ -22,9 +21,9 @@ from paritygate.pipelines.live.loops import (
     open_loop,
     percentile_of,
 )
-from paritygate.pipelines.live.processes import MEBIBYTE
+from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
@@ -43,13 +42,6 @@ _CALLERS = 64
 _BEHIND_S = 10.0
 
 
-def check_plan(request: EnduranceRequest) -> None:
-    """Raise UsageError for a load that takes longer than allowed."""
-    if request.seconds > request.most_s:
-        msg = f"the load takes {request.seconds:.0f} s (allowed: {request.most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.seconds)}, or send less")
-
-
 def endurance(
     request: EnduranceRequest,
     *,
@@ -66,7 +58,7 @@ def endurance(
         BackendError: It answers with an error before it is loaded.
         ParitygateError: The released file fails on the samples.
     """
-    check_plan(request)
+    check_time(request.seconds, request.most_s)
     callers = request.users if request.rate is None else _CALLERS
     target = prepare(request, "endurance", callers=callers, progress=progress)
     begin = time.monotonic()
@@ -112,26 +104,13 @@ class _Endurance:
                 with self.target.watch.watching():
                     self._load()
             after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
-        memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
+        memory = memory_trend(self.target.watch.looks, begin=self.begin, end=self.last_answer)
+        latency, drift = self._latency(), drift_of(self.periods)
         found = [*failures(self.tally, is_gone=traffic.is_gone, unsent=self.unsent), *self._too_slow()]
         wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
-        unclear = [INTERRUPTED] if traffic.is_interrupted else list(self._unclear(memory, latency))
-        tally = self.tally
         return replace(
-            result,
-            verdict="fail" if wrong else "inconclusive" if unclear else "pass",
-            reasons=tuple(wrong or unclear),
-            is_interrupted=traffic.is_interrupted,
-            requests=traffic.sent,
-            answers=tally.answered,
-            wrong=tally.wrong,
-            flips=tally.flips,
-            errors=tally.errors,
-            lost=tally.lost,
+            judged(result, self.target, self.tally, wrong=wrong, unclear=list(self._unclear(memory, latency))),
             unsent=self.unsent,
-            statuses=tally.statuses,
-            largest_share=tally.largest_share,
-            first_failure=tally.first,
             memory=memory,
             latency=latency,
             drift=drift,
@@ -183,7 +162,8 @@ class _Endurance:
         answered = [each.at + each.latency for each in window.sent if each.answer.outcome is not Outcome.LOST]
         if answered:
             self.last_answer = self.begin + start + max(answered)
-        looks = self.target.watch.looks if answered else []
+        looks = (look for look in reversed(self.target.watch.looks) if look.at <= self.last_answer)
+        look = next(looks, None) if answered else None
         period = Period(
             at=start + window.seconds / 2,
             first_request=first,
@@ -192,15 +172,10 @@ class _Endurance:
             p50_ms=_ms(percentile_of(latencies, 50.0)),
             p99_ms=_ms(percentile_of(latencies, 99.0)),
             share=_finite(statistics.median(shares)) if shares else None,
-            memory=looks[-1].memory / MEBIBYTE if looks else None,
+            memory=None if look is None else look.memory / MEBIBYTE,
         )
         self.periods.append(period)
         self.watch(period)
-
-    def _memory(self) -> Trend | None:
-        """Return the growth of the server's memory while it is loaded, in MiB."""
-        looks = [look for look in self.target.watch.looks if self.begin <= look.at <= self.last_answer]
-        return trend_after_warm_up([look.at - self.begin for look in looks], [look.memory / MEBIBYTE for look in looks])
 
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
@@ -257,6 +232,12 @@ class _Endurance:
             )
 
 
+def memory_trend(looks: Sequence[Look], *, begin: float, end: float) -> Trend | None:
+    """Return the growth of a server's memory in MiB between two times: from the load's beginning to the last answer."""
+    kept = [look for look in looks if begin <= look.at <= end]
+    return trend_after_warm_up([look.at - begin for look in kept], [look.memory / MEBIBYTE for look in kept])
+
+
 def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Trend | None:
     """Return the trend of a series without its warm-up: a third of its time, and at most two minutes."""
     if not times:
@@ -287,10 +268,11 @@ def drift_of(periods: Sequence[Period]) -> Drift | None:
 
 
 def late_of(window: Window[Exchange]) -> float:
-    """Return by how many seconds an open loop ended late, beyond the time of an answer before requests piled up."""
-    sent = sorted(window.sent, key=lambda each: each.at)
-    early = [each.latency for each in sent[: math.ceil(len(sent) / 4)]]
-    return window.seconds - sent[-1].at - statistics.median(early) if early else 0.0
+    """Return by how many seconds an open loop ended late, beyond the time of an answer that did not wait."""
+    if not window.sent:
+        return 0.0
+    usual = percentile_of([each.latency for each in window.sent], 10.0)
+    return window.seconds - max(each.at for each in window.sent) - usual
 
 
 def _ms(seconds: float) -> float | None:

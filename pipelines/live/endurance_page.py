@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.live.chart import series_chart
 from paritygate.pipelines.live.endurance_result import EnduranceResult
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.page import failure_words, write_page
+from paritygate.pipelines.live.page import answer_facts, failure_words, write_page
 from paritygate.pipelines.live.slope import Trend
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
@@ -38,12 +38,7 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
 
 def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     """Yield the figures of a long load."""
-    yield "requests", text(f"{result.requests:,}")
-    yield "wrong answers", text(f"{result.wrong:,}")
-    yield "rows that changed", text(f"{result.flips:,}")
-    yield "largest difference", text(share_of_limit(result.largest_share))
-    yield "answered with an error", text(f"{result.errors:,}")
-    yield "without an answer", text(f"{result.lost:,}")
+    yield from answer_facts(result)
     if result.unsent:
         yield "not sent", text(f"{result.unsent:,}")
     if result.memory is not None:

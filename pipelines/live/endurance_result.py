@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from paritygate.errors import ExitCode
 from paritygate.pipelines.live.batches import Repeats
-from paritygate.pipelines.live.result import LiveRequest, Served
+from paritygate.pipelines.live.result import LiveRequest, LiveResult
 from paritygate.pipelines.live.slope import Trend
-from paritygate.pipelines.live.traffic import Failure
 
 DEFAULT_GROWTH = 1.0
 
@@ -52,38 +49,13 @@ class Drift:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EnduranceResult:
-    """The result of a long load. Requests are named by their number and the place of their rows, not by values."""
+class EnduranceResult(LiveResult):
+    """The result of a long load."""
 
-    served: Served
-    verdict: str  # pass, fail or inconclusive
-    reasons: tuple[str, ...] = ()  # empty for a pass
-    described_otherwise: tuple[str, ...] = ()
-    requests: int = 0
-    answers: int = 0
-    wrong: int = 0
-    flips: int = 0
-    errors: int = 0
-    lost: int = 0
     unsent: int = 0  # planned by the rate, and the server was too far behind
-    statuses: Mapping[str, int] = field(default_factory=dict)
-    largest_share: float | None = 0.0
-    first_failure: Failure | None = None
     memory: Trend | None = None  # MiB
     latency: Trend | None = None  # milliseconds of p50
     drift: Drift | None = None
     batches_before: tuple[Repeats, ...] = ()
     batches_after: tuple[Repeats, ...] = ()
     periods: tuple[Period, ...] = ()
-    not_watched: str = ""
-    is_interrupted: bool = False  # by Ctrl-C: the result is that of what was sent until then
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The exit code of the command."""
-        if self.is_interrupted:
-            return ExitCode.INTERRUPTED
-        codes = {"pass": ExitCode.PASS, "fail": ExitCode.PARITY_FAILED}
-        return codes.get(self.verdict, ExitCode.INCONCLUSIVE)

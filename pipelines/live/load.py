@@ -13,7 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, falls_behind, open_loop, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.target import INTERRUPTED, Target, failures, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 
@@ -42,9 +42,7 @@ def check_plan(request: LoadRequest) -> None:
     if not request.users and not request.rates:
         msg = "load has no loop (got no users and no rate)"
         raise UsageError(msg, hint="write for example --users 1,4,16, or --rate 50,100")
-    if request.planned_s > request.most_s:
-        msg = f"the load takes {request.planned_s:.0f} s (allowed: {request.most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.planned_s)}, or send less")
+    check_time(request.planned_s, request.most_s)
 
 
 def load(
@@ -118,21 +116,8 @@ class _Load:
             result = replace(result, highest_rate=None if best is None else best.per_second)
         else:
             result = replace(result, is_wrong_without_load=self.tally.wrong > 0)
-        tally = self.tally
         return replace(
-            result,
-            verdict="fail" if reasons else "inconclusive" if traffic.is_interrupted else "pass",
-            reasons=tuple(reasons or ([INTERRUPTED] if traffic.is_interrupted else [])),
-            is_interrupted=traffic.is_interrupted,
-            requests=traffic.sent,
-            answers=tally.answered,
-            wrong=tally.wrong,
-            flips=tally.flips,
-            errors=tally.errors,
-            lost=tally.lost,
-            statuses=tally.statuses,
-            largest_share=tally.largest_share,
-            first_failure=tally.first,
+            judged(result, self.target, self.tally, wrong=reasons, unclear=()),
             steps=tuple(self.steps),
             is_right_after_stress=is_right,
             left_out=tuple(self.left_out),

@@ -9,7 +9,7 @@ from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.result import LoadResult, Served, Step
+from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
 from paritygate.pipelines.report.figures import number
@@ -78,14 +78,19 @@ def title_of(served: Served) -> str:
     return of if served.server == "unknown" else f"{of}, on {served.server} {served.server_version}"
 
 
-def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
-    """Yield the figures of all loops together."""
+def answer_facts(result: LiveResult) -> Iterator[tuple[str, Cell]]:
+    """Yield how many requests were sent, and what came back."""
     yield "requests", text(f"{result.requests:,}")
     yield "wrong answers", text(f"{result.wrong:,}")
     yield "rows that changed", text(f"{result.flips:,}")
     yield "largest difference", text(share_of_limit(result.largest_share))
     yield "answered with an error", text(f"{result.errors:,}")
     yield "without an answer", text(f"{result.lost:,}")
+
+
+def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
+    """Yield the figures of all loops together."""
+    yield from answer_facts(result)
     unsent = sum(step.unsent for step in result.steps)
     if unsent:
         yield "not sent", text(f"{unsent:,}")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import TypeVar
 
 from paritygate.artifact import Artifact
+from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
 from paritygate.pipelines.live.processes import ProcessWatch, watch_of
 from paritygate.pipelines.live.questions import questions_of
-from paritygate.pipelines.live.result import LiveRequest, Served
+from paritygate.pipelines.live.result import LiveRequest, LiveResult, Served
 from paritygate.pipelines.live.server import (
     check_host,
     check_mapping,
@@ -34,7 +37,7 @@ _LOOKS = 64
 # Each request to a server that hangs takes the whole time limit.
 _MOST_LOST = 3
 # Why nothing is known for sure.
-INTERRUPTED = "interrupted before the end of the load"
+_INTERRUPTED = "interrupted before the end of the load"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +73,13 @@ class Target:
             return ()
         seen = " and ".join(described.versions)
         return (f"the server answers as version {seen}, and the release is version {version}",)
+
+
+def check_time(seconds: float, most_s: float) -> None:
+    """Raise UsageError for a load that takes longer than allowed."""
+    if seconds > most_s:
+        msg = f"the load takes {seconds:.0f} s (allowed: {most_s:.0f} s)"
+        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(seconds)}, or send less")
 
 
 def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progress) -> Target:
@@ -135,6 +145,30 @@ def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]
     """Return a signature under the names of a server, without outputs that the release ignores."""
     outputs = zip(served.outputs, released.outputs, strict=True)
     return replace(served, outputs=tuple(spec for spec, own in outputs if own.name not in ignored))
+
+
+_Result = TypeVar("_Result", bound=LiveResult)
+
+
+def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str], unclear: Sequence[str]) -> _Result:
+    """Return a result with the counts of a load, and the verdict by what is wrong or else unclear."""
+    traffic = target.traffic
+    unclear = [_INTERRUPTED] if traffic.is_interrupted else unclear
+    return replace(
+        result,
+        verdict="fail" if wrong else "inconclusive" if unclear else "pass",
+        reasons=tuple(wrong or unclear),
+        is_interrupted=traffic.is_interrupted,
+        requests=traffic.sent,
+        answers=tally.answered,
+        wrong=tally.wrong,
+        flips=tally.flips,
+        errors=tally.errors,
+        lost=tally.lost,
+        statuses=tally.statuses,
+        largest_share=tally.largest_share,
+        first_failure=tally.first,
+    )
 
 
 def failures(tally: Tally, *, when: str = "", is_gone: bool = False, unsent: int = 0) -> list[str]:
