@@ -29,6 +29,7 @@ class Answered:
 
     flipped: NDArray[np.bool_]  # the answer is another
     outside: NDArray[np.bool_]  # and the limits cannot explain it
+    beyond: NDArray[np.bool_]  # a float value is beyond its limit, and the answer does not count as another
     noise: NDArray[np.bool_]  # the released file answers it in two ways
     broken: str = ""  # why the answer has another form; then every row is outside
 
@@ -87,9 +88,11 @@ class AnswerJudge:
         broken = _broken(actual, expected)
         if broken:
             every = np.ones(rows, dtype=np.bool_)
-            return Answered(flipped=every, outside=every, noise=noise, broken=broken)
+            return Answered(flipped=every, outside=every, beyond=~every, noise=noise, broken=broken)
         flipped, outside = self._changed(like(actual, expected), expected, rows)
-        return Answered(flipped=flipped & ~noise, outside=outside & ~noise, noise=noise)
+        steady = ~noise & ~self._rows_beyond(like(again, expected), expected, rows)
+        beyond = self._rows_beyond(like(actual, expected), expected, rows) & ~outside & steady
+        return Answered(flipped=flipped & ~noise, outside=outside & ~noise, beyond=beyond, noise=noise)
 
     def difference(self, actual: Arrays, expected: Arrays, *, rows: int) -> Difference:
         """Return how an answer differs, where every value has to be within its limit, also beside a decision.
@@ -119,7 +122,7 @@ class AnswerJudge:
         left_out = np.ma.getmaskarray(wanted)
         found, right = _wide(actual), _wide(wanted)
         limits = self.limits[name]
-        beyond = ~limits.is_within(found, right) & ~left_out
+        beyond = self._values_beyond(name, actual, wanted)
         counts = np.isfinite(found) & np.isfinite(right) & ~left_out
         band = np.broadcast_to(limits.band(right), right.shape)[counts]
         apart = np.abs(found[counts] - right[counts])
@@ -158,9 +161,18 @@ class AnswerJudge:
             # What the service acts on are the decisions.
             none = np.zeros(wanted.shape, dtype=np.bool_)
             return none, none
-        within = self.limits[name].is_within(_wide(actual), _wide(wanted))
-        beyond = ~within & ~np.ma.getmaskarray(wanted)
+        beyond = self._values_beyond(name, actual, wanted)
         return beyond, beyond
+
+    def _rows_beyond(self, actual: Arrays, expected: Arrays, rows: int) -> NDArray[np.bool_]:
+        beyond = np.zeros(rows, dtype=np.bool_)
+        for name in expected.keys() & self.limits.keys():
+            beyond |= _by_row(name, self._values_beyond(name, actual[name], expected[name]), rows)
+        return beyond
+
+    def _values_beyond(self, name: str, actual: NDArray[np.generic], wanted: NDArray[np.generic]) -> NDArray[np.bool_]:
+        beyond: NDArray[np.bool_] = ~self.limits[name].is_within(_wide(actual), _wide(wanted))
+        return beyond & ~np.ma.getmaskarray(wanted)
 
 
 def check_judgeable(rules: GateRules, dtypes: Mapping[str, str], command: str) -> None:

@@ -21,8 +21,9 @@ from paritygate.codec import to_data, unwritten
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.files import digest_of_bytes, json_bytes, parse_json
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
+from paritygate.pipelines.release.repository.log import read_state_of
 from paritygate.pipelines.release.repository.manifest import read_file
-from paritygate.pipelines.release.repository.record import utc_now
+from paritygate.pipelines.release.repository.record import RecordKind, utc_now
 from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.run.workspace import RunFolder
@@ -40,6 +41,7 @@ class AfterCommand:
 
     command: tuple[str, ...]
     version: int
+    record: int  # after which it was run
     time: str  # UTC, ISO 8601, of its end
     seconds: float
     exit_code: int | None  # None if it did not end by itself, or could not be started
@@ -56,11 +58,14 @@ def run_after_command(run: RunFolder, repository: Root, release: StoredRelease) 
     """Run the command that the spec wants after a release, and return how it ended; None if it was not run.
 
     It is run for each release and move of an alias. Where nothing had to be recorded, it is run unless the repository's
-    note shows that it ended with 0 for that version.
+    note shows that it ended with 0 after the record of that release or move.
     """
     words = run.resolved.spec.promote.after_words
-    note = f"{_NOTES}/{release.model}/{release.version}.json"
-    if not words or (release.record is None and _is_done(repository, note, words)):
+    if not words:
+        return None
+    record = _last_record(repository, release) if release.record is None else release.record
+    note = f"{_NOTES}/{release.model}/{record:06}.json"
+    if release.record is None and _is_done(repository, note, words):
         return None
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
@@ -69,6 +74,7 @@ def run_after_command(run: RunFolder, repository: Root, release: StoredRelease) 
     ended = AfterCommand(
         command=words,
         version=release.version,
+        record=record,
         time=utc_now(),
         seconds=round(time.monotonic() - begun, 3),
         exit_code=code,
@@ -79,6 +85,19 @@ def run_after_command(run: RunFolder, repository: Root, release: StoredRelease) 
     with contextlib.suppress(ParitygateError):
         store_of(repository).replace(note, json_bytes({"schema_version": 1, **to_data(ended)}))
     return ended
+
+
+def _last_record(repository: Root, release: StoredRelease) -> int:
+    """Return the number of the record that moved the alias to the release, or made one without an alias."""
+    history = read_state_of(repository, release.model).history
+    for number in range(len(history), 0, -1):
+        record = history[number - 1]
+        if release.alias is None:
+            if record.kind is RecordKind.RELEASED and record.version == release.version:
+                return number
+        elif release.alias in record.aliases:
+            return number
+    return 0
 
 
 def _is_done(repository: Root, note: str, words: tuple[str, ...]) -> bool:

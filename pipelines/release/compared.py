@@ -65,7 +65,7 @@ def parse_release(text: str) -> tuple[str, str, str | None]:
     match = _RELEASE.fullmatch(text)
     if match is None:
         msg = f"{text!r} names no release (expected MODEL@ALIAS or MODEL@VERSION)"
-        raise UsageError(msg, hint="write for example --against scores@prod")
+        raise UsageError(msg, hint="write for example scores@prod")
     return match["model"], match["which"], match["variant"]
 
 

@@ -18,6 +18,7 @@ from paritygate.files import parse_json, read_json
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.json_values import array_of, shape_of, shown
 from paritygate.validate.runners.endpoint.tensors import name_and_dtype
+from paritygate.validate.runners.endpoint.words import in_short
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,7 @@ class Exchange:
     outputs: Arrays | None = None  # None where the server gave no answer
     why: str = ""  # the reason why there are no outputs
     is_refused: bool = False  # as the client's error
+    other_version: str = ""  # the version that answered, where it is not the release's; such a request is not judged
 
     @property
     def rows(self) -> int:
@@ -57,6 +59,7 @@ class CapturedFile:
     path: Path
     name: str  # of the user's file, for messages
     signature: Signature
+    version: str  # of the release
     most: int | None = None  # requests to read; None for all
 
     def save(self, path: Path) -> None:
@@ -92,10 +95,12 @@ class CapturedFile:
     def _exchange(self, number: int, line: Line) -> Exchange:
         try:
             said = _mapping(parse_json(line) if isinstance(line, str) else _parsed(line), "the line")
-            status = said.get("status", 200)
+            status, response = said.get("status", 200), said.get("response", said)
+            version = _version(response)
+            if version not in {"", self.version}:
+                return Exchange(line=number, inputs={}, why=f"version {version}", other_version=version)
             if type(status) is int and status in _CLIENT_ERRORS:
                 return Exchange(line=number, inputs={}, why=f"status {status}", is_refused=True)
-            response = said.get("response", said)
             why = _why_unanswered(status, response)
             inputs = _with_rows(_arrays(said.get("request", said), "inputs", self.signature.inputs))
             outputs = None if why else _arrays(response, "outputs", self.signature.outputs)
@@ -164,6 +169,15 @@ def _with_rows(inputs: Arrays) -> Arrays:
     return inputs
 
 
+def _version(response: object) -> str:
+    """Return the version that answered; empty where the answer does not say it."""
+    said = response.get("model_version") if isinstance(response, dict) else None
+    if isinstance(said, bool) or not isinstance(said, str | int | None):
+        msg = f"the model_version {shown(said)}, which is not a version"
+        raise ValueError(msg)  # noqa: TRY004 - one error for a line
+    return in_short("" if said is None else str(said))
+
+
 def _why_unanswered(status: object, response: object) -> str:
     if type(status) is not int or status not in OK:
         return f"status {shown(status)}"
@@ -194,6 +208,16 @@ def _tensor(said: Any) -> tuple[str, NDArray[np.generic]]:  # noqa: ANN401 - JSO
         msg = f"{name!r} without data: values that were sent as bytes are not in the JSON"
         raise ValueError(msg)
     return name, array_of(said["data"], dtype, shape_of(said.get("shape")))
+
+
+def check_request(said: Mapping[str, Any]) -> None:
+    """Raise ValueError for a request that would make a captured file unreadable."""
+    if isinstance(said.get("inputs"), dict) and said["inputs"]:
+        return
+    try:
+        _with_rows(_arrays(said, "inputs", ()))
+    except (BackendError, RecursionError) as err:
+        raise ValueError(str(err)) from err
 
 
 def requests(path: str) -> Iterator[Batch]:

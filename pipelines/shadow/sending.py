@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from paritygate.pipelines.shadow.capture import OK
+from paritygate.pipelines.shadow.capture import OK, check_request
 from paritygate.pipelines.shadow.payload import HEADER_LENGTH, as_data
 from paritygate.validate.runners.endpoint.connection import (
     BrokenAnswerError,
@@ -52,12 +53,17 @@ class CaptureResult:
 
     captured: int  # requests in the file
     unanswered: int  # of them, those without an answer, or with an error
-    lost: int  # copies that were dropped, because more waited than are held
-    unreadable: int  # requests and answers that are no JSON of the Open Inference Protocol
+    lost: int  # copies that were dropped, or that the server had not answered at the end
+    unreadable: int  # requests and answers that `shadow` could not read
     unpaired: int  # events without the other half
     size_bytes: int
     ended_by: Ended
     out: str
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a request got an answer without an error."""
+        return self.unanswered < self.captured
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ class Copy:
 class Written:
     """The file, and the counts: several threads add to both."""
 
-    stream: BinaryIO
+    stream: BinaryIO  # without a buffer, because closing would write its rest behind the last whole line
     request: CaptureRequest
     captured: int = 0
     unanswered: int = 0
@@ -82,7 +88,7 @@ class Written:
     size_bytes: int = 0
     ended_by: Ended | None = None
     failed: OSError | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
     done: threading.Event = field(default_factory=threading.Event)
 
     def add(self, line: Mapping[str, Any], *, is_answered: bool) -> None:
@@ -97,8 +103,7 @@ class Written:
                 self._end("size")
                 return
             try:
-                self.stream.write(raw)
-                self.stream.flush()
+                self._write(raw)
             except OSError as err:
                 self.failed = err
                 self.done.set()
@@ -114,6 +119,16 @@ class Written:
         with self.lock:
             setattr(self, what, getattr(self, what) + 1)
 
+    def _write(self, raw: bytes) -> None:
+        rest = memoryview(raw)
+        try:
+            while rest:
+                rest = rest[self.stream.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.stream.truncate(self.size_bytes)
+            raise
+
     def _end(self, by: Ended) -> None:
         self.ended_by = by
         self.done.set()
@@ -128,7 +143,7 @@ class Senders:
         self._has_path = bool(urlsplit(self._address).path)
         self._connections = Connections(address, most=_SENDERS)
         self._waiting: queue.Queue[Copy] = queue.Queue(_MOST_WAITING)
-        self._waiting_bytes = 0
+        self._held = self._held_bytes = 0  # accepted, and in no other count
         self._lock = threading.Lock()
         for _ in range(_SENDERS):
             threading.Thread(target=self._send_all, daemon=True).start()
@@ -136,18 +151,20 @@ class Senders:
     def take(self, copy: Copy) -> bool:
         """Return whether a copy waits to be answered."""
         with self._lock:
-            if self._waiting_bytes + len(copy.body) > _MOST_WAITING_BYTES:
+            if self._written.done.is_set() or self._held_bytes + len(copy.body) > _MOST_WAITING_BYTES:
                 return False
             try:
                 self._waiting.put_nowait(copy)
             except queue.Full:
                 return False
-            self._waiting_bytes += len(copy.body)
+            self._held += 1
+            self._held_bytes += len(copy.body)
             return True
 
     def left(self) -> int:
-        """Return how many copies still wait."""
-        return self._waiting.qsize()
+        """Return how many copies wait, or are being answered; the caller holds the lock of the counts."""
+        with self._lock:
+            return self._held
 
     def _send_all(self) -> None:
         while not self._written.done.is_set():
@@ -155,18 +172,27 @@ class Senders:
                 copy = self._waiting.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
-            with self._lock:
-                self._waiting_bytes -= len(copy.body)
-            try:
-                request = as_data(copy.body, copy.headers)
-            except ValueError:
-                self._written.count("unreadable")
-                continue
-            status, response = self._answer(copy)
-            self._written.add(
-                {"request": request, "response": response, "status": status},
-                is_answered=response is not None and status in OK,
-            )
+            line, is_answered = self._line(copy)
+            # Both locks, so that a copy is at no time in two counts, or in none.
+            with self._written.lock:
+                if line is None:
+                    self._written.count("unreadable")
+                else:
+                    self._written.add(line, is_answered=is_answered)
+                with self._lock:
+                    self._held -= 1
+                    self._held_bytes -= len(copy.body)
+
+    def _line(self, copy: Copy) -> tuple[dict[str, Any] | None, bool]:
+        """Return what to write, and whether the server answered; None where nobody could read the request."""
+        try:
+            request = as_data(copy.body, copy.headers)
+            check_request(request)
+        except ValueError:
+            return None, False
+        status, response = self._answer(copy)
+        line = {"request": request, "response": response, "status": status}
+        return line, response is not None and status in OK
 
     def _answer(self, copy: Copy) -> tuple[int, Any]:
         """Return status and answer; 0 where there is none."""

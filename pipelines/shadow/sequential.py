@@ -7,6 +7,7 @@ Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables b
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,9 +51,14 @@ class _Bets:
 
     def add(self, share: float, times: int = 1) -> None:
         """Take in `times` requests, each with this share of changed answers."""
+        self.wealth = self.wealth + times * self.gain(share)
+
+    def gain(self, share: float) -> NDArray[np.float64]:
+        """Return what such a request adds to the wealth."""
         with np.errstate(divide="ignore"):
-            gain = np.log(share * self.rates / self.bound + (1 - share) * (1 - self.rates) / (1 - self.bound))
-        self.wealth = self.wealth + times * gain
+            odds = share * self.rates / self.bound + (1 - share) * (1 - self.rates) / (1 - self.bound)
+            gain: NDArray[np.float64] = np.log(odds)
+        return gain
 
     def start_again(self) -> None:
         self.wealth = np.vstack([self.wealth, np.zeros((1, self.rates.size))])
@@ -109,6 +115,18 @@ class SequentialTest:
         """The verdict on all requests so far. A rollback stays, whatever comes later."""
         if self._is_rejected:
             return Verdict.ROLLBACK
+        return Verdict.PROMOTE if self._promotes_after(0) else Verdict.HOLD
+
+    @property
+    def until_promoted(self) -> int:
+        """How many more requests without a changed answer would lead to PROMOTE, unless it is a rollback."""
+        most = 1
+        while not self._promotes_after(most):
+            most *= 2
+        # Each such request adds to the wealth.
+        return bisect_left(range(most), x=True, key=self._promotes_after)
+
+    def _promotes_after(self, equal: int) -> bool:
         # Without a second start, the unspent half would only weaken it.
-        wealth = np.logaddexp.reduce(self._below.wealth[0]) - np.log(_BETS)
-        return Verdict.PROMOTE if wealth >= -np.log(ERROR_RATE) else Verdict.HOLD
+        wealth = self._below.wealth[0] + equal * self._below.gain(0.0)
+        return bool(np.logaddexp.reduce(wealth) - np.log(_BETS) >= -np.log(ERROR_RATE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     Raises:
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
         InputFileError: The captured file cannot be read.
-        ZeroRowsError: It holds no request.
+        ZeroRowsError: It holds no request, or no answer of this release.
         ParitygateError: The released file fails on a request.
     """
     details = show(request.repository, request.model, request.which)
@@ -72,12 +72,13 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     positions = valid_positions(rules.valid_where, [artifact.signature])
     tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
     with temporary_folder("shadow") as folder:
-        captured = _copied(request, artifact, folder)
+        captured = _copied(request, artifact, folder, details.version)
         tally.is_last_line_cut_off = captured.is_cut_off
         if not any(exchange.outputs is not None for exchange in captured.exchanges()):
             # A server that answers nothing is no reason to stop.
             for exchange in captured.exchanges():
                 tally.add(exchange, None)
+            _check_versions(tally, details)
             return _result(request, details, variant, tally)
         _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
@@ -89,6 +90,14 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
         for exchange, answers in _pairs(captured, first, again):
             tally.add(exchange, None if answers is None else _judged(judge, exchange, answers, positions))
     return _result(request, details, variant, tally)
+
+
+def _check_versions(tally: _Tally, details: ReleaseDetails) -> None:
+    """Raise ZeroRowsError where every answer is that of another version, so that nothing is known of the release."""
+    if tally.of_other_versions:
+        versions, own = " and ".join(tally.other_versions), details.version
+        msg = f"no request is judged: the server answers as version {versions}, and the release is version {own}"
+        raise ZeroRowsError(msg, hint=f"restart the server, so that it serves version {own}, and capture again")
 
 
 def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -> None:
@@ -104,7 +113,7 @@ def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -
     raise UsageError(msg, hint=f"write the answers under the names of the release: {', '.join(wanted)}")
 
 
-def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> CapturedFile:
+def _copied(request: ShadowRequest, artifact: Artifact, folder: Path, version: int) -> CapturedFile:
     """Return a copy of the captured file, which is read more than once while its writer may go on."""
     copy = folder / "captured"
     try:
@@ -112,7 +121,13 @@ def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> Capture
     except OSError as err:
         msg = f"captured requests {request.captured} cannot be read: {err.strerror}"
         raise InputFileError(msg, hint="give a file of captured requests with --captured") from err
-    return CapturedFile(path=copy, name=str(request.captured), signature=artifact.signature, most=request.most)
+    return CapturedFile(
+        path=copy,
+        name=str(request.captured),
+        signature=artifact.signature,
+        version=str(version),
+        most=request.most,
+    )
 
 
 def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally) -> ShadowResult:
@@ -128,11 +143,15 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         rows=tally.rows,
         changed=tally.changed,
         changed_near_the_boundary=tally.near,
+        beyond_limits=tally.beyond,
         noise=tally.noise,
         unanswered=tally.unanswered,
         refused=tally.refused,
+        of_other_versions=tally.of_other_versions,
+        other_versions=tuple(tally.other_versions),
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
+        until_promoted=tally.until_promoted,
         first_changed=tally.first_changed,
         first_why=tally.first_why,
         decided_after=tally.decided_after,
@@ -149,9 +168,12 @@ class _Tally:
     strict: SequentialTest  # in which a refused request counts as changed
     rows: int = 0
     refused: int = 0
+    of_other_versions: int = 0
+    other_versions: dict[str, None] = field(default_factory=dict)
     is_last_line_cut_off: bool = False
     changed: int = 0
     near: int = 0
+    beyond: int = 0
     noise: int = 0
     unanswered: int = 0
     shares: float = 0.0
@@ -161,6 +183,10 @@ class _Tally:
 
     def add(self, exchange: Exchange, answered: Answered | None) -> None:
         """Take in one request; `answered` is None where the server did not answer."""
+        if exchange.other_version:
+            self.of_other_versions += 1
+            self.other_versions[exchange.other_version] = None
+            return
         if exchange.is_refused:
             self.refused += 1
             self.strict.add(1.0)
@@ -172,6 +198,7 @@ class _Tally:
             return
         self.noise += int(answered.noise.sum())
         self.changed += int((answered.outside & ~answered.noise).sum())
+        self.beyond += int(answered.beyond.sum())
         self.near += int((answered.flipped & ~answered.outside).sum())
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)
@@ -181,6 +208,13 @@ class _Tally:
         """The verdict: whose error a refusal is, nobody knows, so many of them prevent a promotion."""
         is_sure = self.test.verdict is not Verdict.PROMOTE or self.strict.verdict is Verdict.PROMOTE
         return self.test.verdict if is_sure else Verdict.HOLD
+
+    @property
+    def until_promoted(self) -> int | None:
+        """How many more requests without a changed answer a promotion needs; None where none can come."""
+        if self.verdict is not Verdict.HOLD or self.strict.verdict is Verdict.ROLLBACK:
+            return None
+        return max(self.test.until_promoted, self.strict.until_promoted)
 
     def _take(self, exchange: Exchange, share: float, why: str) -> None:
         self.shares += share

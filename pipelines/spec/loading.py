@@ -67,7 +67,9 @@ def _check_is_no_model(text: str) -> None:
 
 def _read_spec(path: Path) -> str:
     if not path.is_file():
-        msg = f"spec {path} is no file" if path.exists() else f"spec {path} does not exist{beside_meant(path)}"
+        msg = f"spec {path} does not exist{beside_meant(path)}"
+        if path.exists():
+            msg = f"the folder {path} holds no spec (.yaml or .yml)" if path.is_dir() else f"spec {path} is no file"
         raise InputFileError(
             msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
         )

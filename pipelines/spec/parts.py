@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
+from paritygate.addresses import without_secrets
 from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
@@ -501,6 +502,10 @@ class PromotePart(SpecPart):
         words = shlex.split(value) if isinstance(value, str) else value
         if not all(words) or (isinstance(value, str) and not words):
             msg = "a command is needed, as one text or as a list of words that are not empty"
+            raise ValueError(msg)
+        # The manifest and the log keep it. A query is often no secret.
+        if any(without_secrets(each) != each for word in words for each in [word.partition("?")[0]]):
+            msg = "a user or password in an address, which the release would keep: read it from a variable"
             raise ValueError(msg)
         return value
 

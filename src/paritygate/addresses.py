@@ -27,7 +27,9 @@ def without_secrets(text: str) -> str:
 
 def shown_address(text: str) -> str:
     """Return a known address for messages, whatever characters it holds, blanks included."""
-    scheme, _, rest = text.partition("://")
+    scheme, slashes, rest = text.partition("://")
+    if not slashes:
+        scheme, rest = "", text
     address, *query = re.split("[?#]", rest.rpartition("@")[2], maxsplit=1)
     user = f"{_HIDDEN}@" if "@" in rest else ""
-    return f"{scheme}://{user}{address}{'?' + _HIDDEN if query else ''}"
+    return f"{scheme}{slashes}{user}{address}{'?' + _HIDDEN if query else ''}"

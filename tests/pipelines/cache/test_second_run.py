@@ -307,9 +307,11 @@ def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(unknown: Desk) -> No
 def test_what_is_damaged_is_not_said_again(known: Desk) -> None:
     (entry,) = _finished_runs(known)
     before = len(known.runs)
-    data = json.loads(entry.read_bytes())
+    digest, text = entry.read_bytes().split(b"\n", maxsplit=1)
+    data = json.loads(text)
     entry.chmod(0o644)
-    entry.write_text(json.dumps({**data, "value": {"folder": data["value"]["folder"]}}))
+    damaged = json.dumps({**data, "value": {"folder": data["value"]["folder"]}}).encode()
+    entry.write_bytes(digest + b"\n" + damaged)
 
     ran = _ran()
     assert (ran.returncode, len(known.runs)) == (0, before + 1)

@@ -70,7 +70,7 @@ def test_it_gets_the_manifest_and_its_words_as_they_are(
     assert not (desk.folder / "pwned").exists()
     after = called.data["after"]
     assert (after["exit_code"], after["problem"], after["version"]) == (0, "", 1)
-    noted = json.loads((desk.folder / "other/after/tiny/1.json").read_text(encoding="utf-8"))
+    noted = json.loads((desk.folder / "other/after/tiny/000001.json").read_text(encoding="utf-8"))
     assert noted == {"schema_version": 1, **after}
 
 
@@ -100,6 +100,21 @@ def test_its_failure_leaves_the_release_and_is_repeated_until_it_ends_with_0(
     assert "promote --run" in failed.err
     shown = desk.json("show", "tiny", "prod", "--repository", "other")
     assert (shown.code, shown.data["version"]) == (0, 1)
+
+
+def test_each_alias_and_each_move_has_its_own_command(released_with: Callable[..., Desk]) -> None:
+    desk = released_with([sys.executable, "hook.py"])
+    (desk.folder / "code").write_text("7")
+    staging = (*_PROMOTE, "--alias", "staging")
+
+    failed = desk.json(*staging)
+    (desk.folder / "code").unlink()
+    prod = desk.json(*_PROMOTE)
+    repeated = desk.json(*staging)
+
+    assert [item.data["after"]["exit_code"] for item in (failed, prod, repeated)] == [7, 0, 0]
+    assert [item.data["after"]["record"] for item in (failed, prod, repeated)] == [1, 2, 1]
+    assert desk.json(*staging).data["after"] is desk.json(*_PROMOTE).data["after"] is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +154,9 @@ def test_a_run_ends_with_5_and_stays_released(desk: Desk) -> None:
     assert (junit.code, '<error message="released, but promote.after ended with exit code 1"' in junit.out) == (5, True)
 
 
-@pytest.mark.parametrize("after", ["", "  ", "echo 'open", ["echo", ""], [1, 2], {"run": "echo"}])
+@pytest.mark.parametrize(
+    "after", ["", "  ", "echo 'open", ["echo", ""], [1, 2], {"run": "echo"}, "curl https://me:secret@host/x"]
+)
 def test_what_is_no_command_is_an_error_of_the_spec(desk: Desk, after: object) -> None:
     desk.spec(promote={"after": after})
 
@@ -147,6 +164,7 @@ def test_what_is_no_command_is_an_error_of_the_spec(desk: Desk, after: object) -
 
     assert called.code == 2, str(called)
     assert "promote.after" in called.err
+    assert "secret@" not in called.err
 
 
 def test_unpack_names_the_command_of_a_foreign_spec_and_runs_nothing(desk: Desk) -> None:

@@ -17,10 +17,15 @@ import numpy as np
 import pytest
 from tests.loopback import QuietHandler, serving
 
+from paritygate.__main__ import _run
 from paritygate.errors import ParitygateError, StorageError, UsageError, ZeroRowsError
-from paritygate.pipelines.shadow import sending
+from paritygate.pipelines.shadow import events as events_module
+from paritygate.pipelines.shadow import sending, sink
+from paritygate.pipelines.shadow.capture import CapturedFile
+from paritygate.pipelines.shadow.events import Events
 from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
 from paritygate.pipelines.shadow.sink import capture
+from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.tensors import as_bytes
 
 X = np.array([[0.5, 2.0]], np.float32)
@@ -42,6 +47,15 @@ class _Silent(QuietHandler):
     def post(self) -> None:
         self.body()
         time.sleep(30)
+
+
+class _SilentOnDemand(_Doubling):
+    """Answers what was not sent to `/silent`."""
+
+    def post(self) -> None:
+        if self.path == "/silent":
+            time.sleep(30)
+        super().post()
 
 
 class _Held(_Doubling):
@@ -163,6 +177,40 @@ def test_events_of_a_request_and_its_answer_become_one_line(tmp_path: Path) -> N
     assert captured.lines == [{"response": {"outputs": outputs}, "request": json.loads(BODY)} for outputs in ([], [4])]
 
 
+def _event(number: int, kind: str, body: bytes = BODY) -> sending.Copy:
+    return sending.Copy("/", {"ce-id": str(number), "ce-type": f"org.kubeflow.serving.inference.{kind}"}, body)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["request", "request", "response", "response"],
+        ["response", "response", "request", "request"],
+        ["request", "request", "response", "request", "response"],
+    ],
+)
+def test_events_that_share_an_id_are_no_pair(kinds: list[str]) -> None:
+    events = Events()
+
+    assert [events.add(_event(7, kind)) for kind in kinds] == [None] * len(kinds)
+    assert events.unpaired == len(kinds)
+    assert [events.add(_event(8, kind)) is None for kind in ("response", "request")] == [True, False]
+    assert events.unpaired == len(kinds)
+
+
+def test_events_without_an_answer_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "_MOST_PENDING_BYTES", 3 * len(BODY) + 10)
+    events = Events()
+    for number in range(5):
+        events.add(_event(number, "request"))
+    assert events.unpaired == 5
+
+    # The oldest are dropped.
+    kept = [events.add(_event(number, "response", b'{"outputs": []}')) is not None for number in range(4, 1, -1)]
+    assert (kept, events.unpaired) == ([True] * 3, 2)
+    assert events.add(_event(1, "response")) is None
+
+
 @pytest.mark.parametrize(("handler", "status"), [(_Failing, 500), (_Silent, 0), (None, 0)])
 def test_what_the_server_does_not_answer_is_unanswered(
     tmp_path: Path, handler: type[QuietHandler] | None, status: int
@@ -206,6 +254,56 @@ def test_a_body_that_is_no_request_is_left_out(tmp_path: Path, doubling: str, bo
     assert (result.captured, len(captured.lines)) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"inputs": []}', b'{"inputs": {}}', b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2]}]}'],
+)
+def test_a_request_that_shadow_could_not_read_is_left_out(tmp_path: Path, doubling: str, body: bytes) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most=2)
+    captured.post(BODY)
+    captured.post(body, "/v2/repository/index")
+    captured.post(BODY)
+
+    result = captured.wait()
+    assert (result.captured, result.unreadable) == (2, 1)
+    signature = Signature(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 2)),),
+        outputs=(TensorSpec(name="/v2/models/m/infer", dtype="float32", shape=("batch",)),),
+    )
+    file = CapturedFile(path=captured.out, name="traffic.jsonl", signature=signature, version="1")
+    assert [exchange.why for exchange in file.exchanges()] == ["", ""]
+
+
+def test_copies_that_are_being_answered_at_the_end_are_lost(tmp_path: Path) -> None:
+    with serving(_SilentOnDemand) as address:
+        captured = _Capture(tmp_path / "traffic.jsonl", address, answer_s=60, most=1)
+        assert [captured.post(BODY, "/silent") for _ in range(3)] == [202] * 3
+        assert captured.post(BODY) == 202
+        result = captured.wait()
+
+    assert (result.captured, result.lost) == (1, 3)
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    captured = _Capture(tmp_path / "traffic.jsonl", None)
+    kind = "org.kubeflow.serving.inference"
+    line = json.dumps({"request": json.loads(BODY), "response": {"outputs": []}}, separators=(",", ":"))
+    whole = 1000 // (len(line) + 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        for number in range(whole + 1):
+            captured.post(BODY, "/", ce_id=str(number), ce_type=f"{kind}.request")
+            captured.post(b'{"outputs": []}', "/", ce_id=str(number), ce_type=f"{kind}.response")
+        with pytest.raises(StorageError):
+            captured.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert captured.out.read_text(encoding="utf-8") == f"{line}\n" * whole
+
+
 def test_the_file_ends_before_its_limit(tmp_path: Path, doubling: str) -> None:
     captured = _Capture(tmp_path / "traffic.jsonl", doubling, most_bytes=1000)
     with contextlib.suppress(OSError):
@@ -241,5 +339,115 @@ def test_a_port_in_use_and_a_missing_folder_are_refused(tmp_path: Path, doubling
     with pytest.raises(UsageError):
         capture(request)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(StorageError):
+    with pytest.raises(UsageError):
         _Capture(tmp_path / "none" / "a.jsonl", None).wait()
+
+
+@pytest.mark.parametrize(("handler", "code"), [(_Doubling, 0), (_Failing, 5), (None, 5)])
+def test_a_server_that_answers_nothing_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], *, handler: type[QuietHandler] | None, code: int
+) -> None:
+    out, said = tmp_path / "traffic.jsonl", tmp_path / "said.json"
+    with socket.socket() as free, contextlib.ExitStack() as stack:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        address = "http://127.0.0.1:9" if handler is None else stack.enter_context(serving(handler))
+        client = threading.Thread(target=_post, args=(port,))
+        client.start()
+        words = ["--send-to", address, "--out", str(out), "--listen", str(port), "--requests", "1", "--seconds", "20"]
+        ended = _run(["capture", *words, "--json", str(said)])
+        client.join(20)
+
+    assert ended == code
+    assert json.loads(said.read_text(encoding="utf-8"))["exit_code"] == code
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 1
+    told = " ".join(capfd.readouterr().err.split())
+    assert told.count(f"listening at http://127.0.0.1:{port}") == 1
+    assert ("--send-to" in told) == bool(code)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8000", "me:secret@host:80", "host?secret", "ftp://me:secret@h/p"])
+def test_a_wrong_address_is_shown_as_it_was_typed(tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str) -> None:
+    assert _run(["capture", "--send-to", text, "--out", str(tmp_path / "a.jsonl")]) == 2
+
+    err = capfd.readouterr().err
+    assert "secret" not in err
+    assert text.rpartition("@")[2].partition("?")[0] in err
+    assert "://" not in err.partition("is no address")[0] or "://" in text
+
+
+def _connected(port: int) -> socket.socket:
+    for _ in range(100):
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port), 20)
+        time.sleep(0.05)
+    pytest.fail("nothing listens")
+
+
+def _end(captured: _Capture) -> CaptureResult:
+    """Return the result of a capture of events that ends after one request."""
+    for kind, body in (("request", BODY), ("response", b'{"outputs": []}')):
+        captured.post(body, "/", ce_id="1", ce_type=f"org.kubeflow.serving.inference.{kind}")
+    return captured.wait()
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, str(sending.MOST_BODY + 1)])
+def test_a_length_that_is_too_large_is_refused_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], length: str
+) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
+    with _connected(captured.port) as connection:
+        connection.sendall(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+    assert _end(captured).lost == 1
+    assert not capsys.readouterr().err
+
+
+def test_bodies_that_are_being_received_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "_MOST_RECEIVING_BYTES", 1000)
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
+    with _connected(captured.port) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{")
+        assert any(captured.post(BODY) == 503 for _ in range(200)), "there is room for more than is allowed"
+
+    # The rest never comes.
+    assert any(captured.post(BODY) == 202 for _ in range(200)), "the room is lost with the client"
+    assert _end(captured).lost >= 2
+
+
+def test_connections_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sink, "_MOST_CONNECTIONS", 2)
+    captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
+    with _connected(captured.port), _connected(captured.port), _connected(captured.port) as third:
+        assert not third.recv(100)
+
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            captured.post(BODY)
+            break
+    assert _end(captured).lost >= 1
+    assert not capsys.readouterr().err
+
+
+def test_the_end_closes_a_connection_whose_body_is_not_whole(tmp_path: Path) -> None:
+    captured = _Capture(tmp_path / "traffic.jsonl", None, seconds=2.0)
+    with _connected(captured.port) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n{")
+        with pytest.raises(ZeroRowsError):
+            captured.wait()
+        assert not connection.recv(100), "the thread still waits for the rest"
+
+
+def _post(port: int) -> None:
+    for _ in range(200):
+        with contextlib.suppress(ConnectionRefusedError):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.request("POST", "/v2/models/m/infer", BODY)
+            connection.getresponse().read()
+            connection.close()
+            return
+        time.sleep(0.05)

@@ -62,6 +62,21 @@ def test_one_changed_answer_is_no_reason_for_a_rollback() -> None:
     assert test.verdict is Verdict.HOLD
 
 
+@pytest.mark.parametrize("shares", [(), (1.0,), (0.25, 0.5), (0.0,) * 50])
+def test_the_requests_until_a_promotion_are_known(shares: tuple[float, ...]) -> None:
+    before, at = SequentialTest(0.01), SequentialTest(0.01)
+    needed = 0
+    for test in (before, at):
+        for share in shares:
+            test.add(share)
+        needed = test.until_promoted if test is before else needed
+    before.add_equal(needed - 1)
+    at.add_equal(needed)
+
+    assert (before.verdict, at.verdict) == (Verdict.HOLD, Verdict.PROMOTE)
+    assert (before.until_promoted, at.until_promoted) == (1, 0)
+
+
 def test_a_rollback_stays() -> None:
     test = SequentialTest(_MOST)
     for _ in range(4):

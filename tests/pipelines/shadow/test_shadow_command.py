@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 def _capture(
-    desk: Desk, requests: int, *, wrong_every: int = 0, unanswered_every: int = 0, refused: int = 0, rows: int = 1
+    desk: Desk,
+    requests: int,
+    *,
+    wrong_every: int = 0,
+    moved_every: int = 0,
+    unanswered_every: int = 0,
+    refused: int = 0,
+    rows: int = 1,
+    versions: tuple[str | int | None, ...] = (None,),
 ) -> None:
     """Write the answers of the model to requests of its own, some of them with the classes in another order."""
     session = onnxruntime.InferenceSession(str(desk.folder / "model.onnx"))
@@ -26,7 +34,11 @@ def _capture(
             scores = session.run(None, {"x": x})[0]
             if wrong_every and number % wrong_every == 0:
                 scores = np.roll(scores, 1, axis=-1)
-            line = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
+            if moved_every and number % moved_every == 0:
+                scores += 1.0  # no decision changes
+            line: dict[str, object] = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
+            if (version := versions[number % len(versions)]) is not None:
+                line |= {"model_version": version}
             if unanswered_every and number % unanswered_every == 0:
                 line |= {"status": 502}
             lines.write(json.dumps(line) + "\n")
@@ -57,6 +69,7 @@ def test_the_verdict_follows_the_answers(finished: Desk, capture: dict[str, int]
     assert called.data["changed"] == (capture["requests"] // 8 if "wrong_every" in capture else 0)
     assert called.data["unanswered"] == (capture["requests"] // 8 if "unanswered_every" in capture else 0)
     assert called.data["first_changed"] == (8 if code == 1 else None)
+    assert bool(called.data["until_promoted"]) == (verdict == "hold" and "refused" not in capture)
 
 
 def test_rows_of_one_request_are_one_observation(finished: Desk) -> None:
@@ -72,12 +85,20 @@ def test_rows_of_one_request_are_one_observation(finished: Desk) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--max-flip-rate", "0"), ("--max-flip-rate", "0.5"), ("--variant", "onnx-int8"), ("--decision", "z:argmax")],
+    [
+        ("tiny", "--max-flip-rate", "0"),
+        ("tiny", "--max-flip-rate", "0.5"),
+        ("tiny", "--variant", "onnx-int8"),
+        ("tiny", "--decision", "z:argmax"),
+        ("tiny@prod", "1"),
+        ("tiny@prod/onnx-fp32", "--variant", "onnx-fp32"),
+        ("tiny@",),
+    ],
 )
 def test_wrong_usage_is_refused(finished: Desk, options: tuple[str, ...]) -> None:
     _capture(finished, 1)
 
-    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl", *options).code == 2
+    assert finished.call("shadow", *options, "--captured", "traffic.jsonl").code == 2
 
 
 @pytest.mark.parametrize(("requests", "code"), [(0, 5), (1, 3), (30, 1)])
@@ -107,3 +128,54 @@ def test_answers_under_other_names_are_wrong_usage(finished: Desk) -> None:
 
     assert called.code == 2
     assert "'logits'" in called.err
+
+
+def test_answers_of_another_version_are_not_judged(finished: Desk) -> None:
+    """A server that still serves the version before is no reason to roll back the release."""
+    _capture(finished, 200, wrong_every=2, versions=("7", 1))
+    with jobs_done_here():
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
+
+    assert (called.code, called.data["verdict"], called.data["changed"]) == (3, "hold", 0), str(called)
+    assert (called.data["requests"], called.data["of_other_versions"], called.data["other_versions"]) == (
+        100,
+        100,
+        ["7"],
+    )
+
+
+def test_answers_of_another_version_alone_are_an_error(finished: Desk) -> None:
+    _capture(finished, 40, wrong_every=2, unanswered_every=3, versions=("7",))
+
+    called = finished.call("shadow", "tiny", "--captured", "traffic.jsonl")
+
+    assert called.code == 5
+    assert "version 7" in " ".join(called.err.split())
+    assert "rollback" not in called.err + called.out
+
+
+def test_a_version_that_is_none_is_refused(finished: Desk) -> None:
+    _capture(finished, 1, versions=(True,))
+
+    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl").code == 2
+
+
+def test_values_beyond_their_limits_are_counted_where_no_decision_changes(finished: Desk) -> None:
+    _capture(finished, 40, moved_every=4, wrong_every=8)
+    with jobs_done_here():
+        options = ("--max-flip-rate", "0.3", "--decision", "logits:argmax")
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", *options)
+
+    assert (called.data["changed"], called.data["beyond_limits"]) == (5, 5), str(called)
+
+
+@pytest.mark.parametrize("release", [("tiny@prod",), ("tiny@1",), ("tiny@1/onnx-fp32",), ("tiny", "1")])
+def test_a_release_is_named_as_for_other_commands(finished: Desk, release: tuple[str, ...]) -> None:
+    _capture(finished, 1, refused=1)
+    lines = (finished.folder / "traffic.jsonl").read_text(encoding="utf-8").splitlines()
+    (finished.folder / "traffic.jsonl").write_text(lines[-1], encoding="utf-8")
+
+    called = finished.json("shadow", *release, "--captured", "traffic.jsonl")
+
+    assert (called.code, called.data["model"], called.data["version"]) == (3, "tiny", 1), str(called)
+    assert called.data["until_promoted"] > 6000

@@ -303,7 +303,7 @@ def test_python_code_in_place_of_a_spec_leads_to_init(
 
 
 def test_a_folder_is_no_spec(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match="is no file"):
+    with pytest.raises(InputFileError, match="holds no spec"):
         load_spec(str(tmp_path))
 
 

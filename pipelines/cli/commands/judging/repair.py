@@ -55,7 +55,6 @@ def command(
     Example:
       convert-and-validate repair --variant onnx-fp16 \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
-      convert-and-validate repair --run latest --variant onnx-fp32
     """
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.repair.repair import data_of_repair, exit_code_of_repair, repair

@@ -59,14 +59,19 @@ def command(
     A proxy mirrors requests to this command, which accepts each at once and lets the server at --send-to answer it. It
     also takes the events of KServe's logger. It stops at the first limit, or by Ctrl-C.
 
+    The exit code is 5 if no request came, or none got an answer without an error.
+
     The file holds the values of the requests, and only its owner may read it.
 
     \b
     Example:
       convert-and-validate capture --send-to http://localhost:80 --out a.jsonl
     """
+    import sys
+
+    from paritygate.addresses import shown_address
     from paritygate.codec import to_data
-    from paritygate.errors import ExitCode
+    from paritygate.errors import ExitCode, MeasurementError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
@@ -86,12 +91,29 @@ def command(
         most_bytes=max_mb * _MIB,
         seconds=seconds,
     )
-    with progress_of("capture", is_quiet=quiet) as progress, stage(progress, "listening") as did:
-        result = capture(asked, progress=progress)
+    # On a terminal, the progress shows the address all the time.
+    is_told = not quiet and not sys.stderr.isatty()
+    with progress_of("capture", is_quiet=quiet) as progress, stage(progress, "") as did:
+        result = capture(
+            asked,
+            progress=progress,
+            began=_tell if is_told else lambda _: None,
+        )
         did(f"captured {counted(result.captured, 'request')}")
-    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(ExitCode.PASS)})
+    code = ExitCode.PASS if result.is_answered else ExitCode.NOT_MEASURED
+    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(code)})
     print_capture(result, shown)
+    if server is not None and not result.is_answered:
+        count = counted(result.captured, "captured request")
+        msg = f"none of {count} got an answer without an error from --send-to {shown_address(server)}"
+        raise MeasurementError(msg, hint=f"start the model there, or name another address; {out} is kept")
     return ExitCode.PASS
+
+
+def _tell(address: str) -> None:
+    from paritygate.text import echo
+
+    echo(f"listening at {address}", err=True)
 
 
 def _place(text: str) -> tuple[str, int]:

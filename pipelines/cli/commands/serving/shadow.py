@@ -12,7 +12,7 @@ from paritygate.roots import Root
 
 @click.command("shadow")
 @click.argument("model")
-@click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]")
+@click.argument("which", required=False, metavar="[VERSION|ALIAS]")
 @click.option(
     "--captured",
     required=True,
@@ -42,7 +42,7 @@ from paritygate.roots import Root
 @output_options
 def command(
     model: str,
-    which: str,
+    which: str | None,
     *,
     captured: Path,
     variant: str | None,
@@ -58,8 +58,11 @@ def command(
     """Judge the answers that a server gave to real requests, by a release of MODEL, by default that at prod.
 
     The released file answers the same requests. A changed answer is another decision, outside of what the limits
-    explain. ROLLBACK: more answers change than allowed. PROMOTE: fewer than twice as many change. HOLD: the requests
-    are too few. The verdict may be read at any time: it is wrong in 1 of 100 cases at most.
+    explain. ROLLBACK: more answers change than allowed. PROMOTE: the share of changed answers is below twice the
+    allowed one. HOLD: the requests are too few. The verdict may be read at any time: it is wrong in 1 of 100 cases at
+    most.
+
+    MODEL@ALIAS and MODEL@VERSION name a release, too.
 
     The exit code is 0 for PROMOTE, 1 for ROLLBACK and 3 for HOLD.
 
@@ -76,6 +79,7 @@ def command(
     from paritygate.text import counted
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    model, which, variant = _release(model, which, variant)
     request = ShadowRequest(
         repository=repository,
         model=model,
@@ -93,3 +97,17 @@ def command(
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
     print_shadow(result, request, shown)
     return result.exit_code
+
+
+def _release(model: str, which: str | None, variant: str | None) -> tuple[str, str, str | None]:
+    """Return model, version or alias, and variant of the arguments; each is named once."""
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.release.compared import parse_release
+
+    if "@" not in model:
+        return model, which or "prod", variant
+    name, of_name, own = parse_release(model)
+    if which is not None or (own and variant):
+        msg = f"{model} names its release, and so does {f'--variant {variant}' if which is None else which}"
+        raise UsageError(msg, hint=f"name it once, such as shadow {name}@{of_name}")
+    return name, of_name, variant or own

@@ -34,12 +34,15 @@ def print_capture(result: CaptureResult, shown: Shown) -> None:
     if result.unanswered:
         facts.append(f"{counted(result.unanswered, 'request')} of them got no answer, or an error")
     if result.lost:
-        facts.append(f"lost: {counted(result.lost, 'request')}, more than could wait for the server")
+        facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
     if result.unreadable:
-        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no JSON of the protocol")
+        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no inference requests in JSON")
     if result.unpaired:
         facts.append(f"left out: {counted(result.unpaired, 'event')} without a request or an answer")
     lines = [line for fact in facts for line in wrapped(fact, width=shown.width)]
+    if not result.is_answered:
+        print_lines(lines, err=shown.to_stderr)
+        return
     judge = f"convert-and-validate shadow MODEL --captured {shlex.quote(result.out)}"
     print_lines([*lines, "next:", *command_lines(judge, indent="  ")], err=shown.to_stderr)
 
@@ -51,18 +54,7 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
         f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
         f"allowed: {_percent(result.max_flip_rate)} of the answers",
     ]
-    if result.unanswered:
-        facts.append(f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed")
-    if result.refused:
-        facts.append(f"refused: {counted(result.refused, 'request')} with a status from 400 to 499")
-    if result.noise:
-        facts.append(f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways")
-    if result.first_changed is not None:
-        why = f": {result.first_why}" if result.first_why else ""
-        facts.append(f"first change: line {result.first_changed} of {result.captured}{why}")
-    if result.is_last_line_cut_off:
-        facts.append(f"note: the last line of {result.captured} is cut off, and was left out")
-    for fact in facts:
+    for fact in [*facts, *_counted_apart(result)]:
         yield from wrapped(fact, width=shown.width)
     yield from wrapped(_verdict(result), width=shown.width)
     if result.verdict == Verdict.ROLLBACK and not str(request.which).isdecimal():
@@ -70,6 +62,32 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
         back = command_on(request.repository, "rollback", result.model, "--alias", str(request.which))
         yield "next:"
         yield from command_lines(back, indent="  ")
+
+
+def _counted_apart(result: ShadowResult) -> Iterator[str]:
+    """Yield what is there only in some files."""
+    if result.beyond_limits:
+        rows = counted(result.beyond_limits, "row")
+        yield f"{rows} with values beyond their limits, and no changed decision beyond them"
+    if result.unanswered:
+        yield f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed"
+    if result.refused:
+        yield f"refused: {counted(result.refused, 'request')} with a status from 400 to 499"
+    if result.of_other_versions:
+        versions = " and ".join(result.other_versions)
+        yield f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered"
+        yield f"restart each server that does not serve version {result.version}"
+    if result.noise:
+        yield f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways"
+    if result.first_changed is not None:
+        why = f": {result.first_why}" if result.first_why else ""
+        yield f"first change: line {result.first_changed} of {result.captured}{why}"
+    if result.is_last_line_cut_off:
+        yield f"note: the last line of {result.captured} is cut off, and was left out"
+    if result.verdict == Verdict.HOLD and result.until_promoted is None:
+        yield "PROMOTE is not possible, because too many requests are refused"
+    if result.until_promoted is not None:
+        yield f"PROMOTE needs {counted(result.until_promoted, 'more request')} without a changed answer"
 
 
 def _verdict(result: ShadowResult) -> str:
