@@ -268,10 +268,11 @@ def drift_of(periods: Sequence[Period]) -> Drift | None:
 
 
 def late_of(window: Window[Exchange]) -> float:
-    """Return by how many seconds an open loop ended late, beyond the time of an answer before requests piled up."""
-    sent = sorted(window.sent, key=lambda each: each.at)
-    early = [each.latency for each in sent[: math.ceil(len(sent) / 4)]]
-    return window.seconds - sent[-1].at - statistics.median(early) if early else 0.0
+    """Return by how many seconds an open loop ended late, beyond the time of an answer that did not wait."""
+    if not window.sent:
+        return 0.0
+    usual = percentile_of([each.latency for each in window.sent], 10.0)
+    return window.seconds - max(each.at for each in window.sent) - usual
 
 
 def _ms(seconds: float) -> float | None:

@@ -51,8 +51,8 @@ def command(
     Every answer is compared with that of a released file. Memory counts after a warm-up of a third of the time. Before
     and after the load, one row is repeated in growing batches.
 
-    The exit code is 0 for pass. It is 1 for wrong or missing answers, a leak, or drift. It is 3 if memory is not
-    measured, or if the time is too short to judge its growth.
+    The exit code is 0 for pass. It is 1 for wrong or missing answers, a rate that is not kept, a leak, or drift. It is
+    3 if nothing was sent, if memory is not measured, or if the time is too short to judge growth.
 
     \b
     Example:
