@@ -106,6 +106,9 @@ class _Capture:
                 connection.close()
                 return status
             time.sleep(0.05)
+            if not self.is_running:
+                msg = "the capture has ended"
+                raise ConnectionError(msg)
         pytest.fail("nothing listens")
 
     def wait(self) -> CaptureResult:
