@@ -44,18 +44,24 @@ format_option = click.option(
 class Result:
     """The result of a command, and its formats.
 
-    `form` is that of standard output. `json_target` is a file, `-` for standard output, or None.
+    `form` is that of standard output. `json_target` is a file, `-` for standard output, or None. `reports` are the
+    files of pages about a comparison.
     """
 
     form: str
     json_target: str | None
+    reports: Sequence[Path] = ()
     _suites: list[Suite] = field(default_factory=list)
     _summaries: list[tuple[str, str]] = field(default_factory=list)
     after: Afterwards = field(init=False)  # the work after a release, and its failures
     json: JsonFile = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raise a `UsageError` if two formats are for standard output."""
+        """Raise a `UsageError` if two formats are for standard output, or a report is of no known kind."""
+        for report in self.reports:
+            from paritygate.pipelines.report.comparison_page import check_report_file
+
+            check_report_file(report)
         if self.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
             raise UsageError(msg, hint="give --json a file, or leave one of them out")
@@ -118,6 +124,20 @@ class Result:
         self._suites.append(suite_of_comparison(result))
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
+
+    def show_comparison(self, result: ComparisonResult, shown: Shown) -> None:
+        """Write the result of the only comparison in every form, and print it."""
+        from paritygate.codec import to_data
+        from paritygate.pipelines.report.terminal.comparison import print_comparison
+
+        for report in self.reports:
+            from paritygate.pipelines.report.comparison_page import write_comparison_report
+
+            write_comparison_report(result, report)
+        self.add_comparison(result)
+        self.write(to_data(result))
+        with self.printing():
+            print_comparison(result, shown)
 
     def add_error(self, spec: ResolvedSpec, error: ParitygateError) -> None:
         """Add an error that ended the run of a spec."""

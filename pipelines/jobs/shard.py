@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from paritygate.pipelines.compare.shards.part import (
     Binding,
     CandidateFacts,
     Part,
+    labels_digest,
     part_there,
     rules_digest,
     write_part,
@@ -69,6 +71,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         reference=recording.digest,
         candidate=side.digest,
         samples=recording.samples_digest,
+        # The recorded digests of batches cover inputs alone.
+        labels=labels_digest(islice((batch for batch in read() if batch.rows), batches.batches), job.rules),
         rules=rules_digest(job),
         batches=batches.batches,
     )

@@ -35,7 +35,10 @@ class Repeats:
 
 
 def repeated(traffic: Traffic, sizes: Sequence[int]) -> tuple[Repeats, ...]:
-    """Return the outcome for each size up to the first that the server refuses; they are no part of the load."""
+    """Return the outcome for each size up to the first refused one; they are no part of the load.
+
+    Less than the rows of a request may be refused, because some servers take batches of one size.
+    """
     return tuple(_until_refused(traffic, sizes))
 
 
@@ -44,7 +47,7 @@ def _until_refused(traffic: Traffic, sizes: Sequence[int]) -> Iterator[Repeats]:
     for size in sizes:
         found = _of_size(traffic, size, alone)
         yield found
-        if found.refused:
+        if found.refused and size >= traffic.questions.rows_each:
             return
 
 

@@ -29,6 +29,7 @@ class AnswerCheck:
     def __init__(self, server: _Reader, questions: Questions) -> None:
         """Prepare; nothing is compared."""
         self._server, self._questions = server, questions
+        # By the digest of an answer, because many large ones would fill the memory.
         self._right: dict[tuple[int, Hashable], Difference] = {}
         self._held = 0
         self._lock = threading.Lock()
@@ -45,7 +46,8 @@ class AnswerCheck:
 
     def difference(self, which: int, answer: Hashable) -> Difference:
         """Return how the answer to a request differs; raise BackendError where it cannot be read."""
-        known = self._right.get((which, answer))
+        key = (which, getattr(answer, "digest", answer))
+        known = self._right.get(key)
         if known is not None:
             return known
         found = self._questions.difference(which, self._server.read(answer))
@@ -53,5 +55,5 @@ class AnswerCheck:
             with self._lock:
                 if len(self._right) >= _MOST_KNOWN:
                     self._right.clear()
-                self._right[which, answer] = found
+                self._right[key] = found
         return found

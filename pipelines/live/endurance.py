@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import threading
@@ -9,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from paritygate.errors import UsageError
 from paritygate.pipelines.live.batches import Repeats, repeated
 from paritygate.pipelines.live.endurance_result import Drift, EnduranceRequest, EnduranceResult, Period
 from paritygate.pipelines.live.loops import (
@@ -17,12 +17,13 @@ from paritygate.pipelines.live.loops import (
     Window,
     arrival_times,
     closed_loop,
+    falls_behind,
     open_loop,
     percentile_of,
 )
-from paritygate.pipelines.live.processes import MEBIBYTE
+from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
@@ -32,18 +33,13 @@ _MS = 1000.0
 _PERIODS, _SHORTEST_S = 60, 0.5
 # What a server does in this part of the time, and no longer, is its warm-up.
 _WARM_UP, _LONGEST_WARM_UP_S = 1 / 3, 120.0
+# In so many seconds, memory is looked at often enough for a trend, with a reserve for slow looks.
+_MEMORY_S = 15
 # How much the differences may grow, as a share of the limit: correct servers answer batches of other sizes by less.
 _MOST_DRIFT = 0.1
 _OF_FIRST = 1 / 3
 _CALLERS = 64
 _BEHIND_S = 10.0
-
-
-def check_plan(request: EnduranceRequest) -> None:
-    """Raise UsageError for a load that takes longer than allowed."""
-    if request.seconds > request.most_s:
-        msg = f"the load takes {request.seconds:.0f} s (allowed: {request.most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.seconds)}, or send less")
 
 
 def endurance(
@@ -62,7 +58,7 @@ def endurance(
         BackendError: It answers with an error before it is loaded.
         ParitygateError: The released file fails on the samples.
     """
-    check_plan(request)
+    check_time(request.seconds, request.most_s)
     callers = request.users if request.rate is None else _CALLERS
     target = prepare(request, "endurance", callers=callers, progress=progress)
     begin = time.monotonic()
@@ -89,35 +85,32 @@ class _Endurance:
     watch: Callable[[Period], None]
     tally: Tally = field(default_factory=Tally)
     periods: list[Period] = field(default_factory=list)
-    # Of each period: when it began and ended, by the clock of the looks.
-    spans: list[tuple[float, float]] = field(default_factory=list)
+    # By the clock of the looks. After the last answer, the server may be gone.
+    begin: float = 0.0
+    last_answer: float = 0.0
+    # At a rate: the requests that were planned and not sent, and the seconds by which all periods together were late.
+    unsent: int = 0
+    late: float = 0.0
 
     def run(self, result: EnduranceResult) -> EnduranceResult:
         """Return the result."""
         traffic = self.target.traffic
+        if self.request.requests is not None:
+            traffic.most = min(traffic.most, self.request.requests)
         self.tally = self.target.look()
         before = repeated(traffic, self._sizes())
-        if not failures(self.tally):
-            with self.target.watch.watching():
-                self._load()
-        after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_gone else ()
-        memory, latency, drift = self._memory(), self._latency(), drift_of(self.periods)
-        wrong = [*failures(self.tally), *_of_batches((*before, *after)), *self._growth(memory, latency, drift)]
-        unclear = list(self._unclear(memory))
-        tally = self.tally
+        with traffic.interruptible():
+            if not failures(self.tally):
+                with self.target.watch.watching():
+                    self._load()
+            after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
+        memory = memory_trend(self.target.watch.looks, begin=self.begin, end=self.last_answer)
+        latency, drift = self._latency(), drift_of(self.periods)
+        found = [*failures(self.tally, is_gone=traffic.is_gone, unsent=self.unsent), *self._too_slow()]
+        wrong = [*found, *self._of_batches(before, after), *self._growth(memory, latency, drift)]
         return replace(
-            result,
-            verdict="fail" if wrong else "inconclusive" if unclear else "pass",
-            reasons=tuple(wrong or unclear),
-            requests=traffic.sent,
-            answers=tally.answered,
-            wrong=tally.wrong,
-            flips=tally.flips,
-            errors=tally.errors,
-            lost=tally.lost,
-            statuses=tally.statuses,
-            largest_share=tally.largest_share,
-            first_failure=tally.first,
+            judged(result, self.target, self.tally, wrong=wrong, unclear=list(self._unclear(memory, latency))),
+            unsent=self.unsent,
             memory=memory,
             latency=latency,
             drift=drift,
@@ -127,26 +120,27 @@ class _Endurance:
         )
 
     def _sizes(self) -> list[int]:
-        return [2**power for power in range(self.request.most_batch.bit_length())]
+        # A server may take no other size than that of a request.
+        powers = (2**power for power in range(self.request.most_batch.bit_length()))
+        return sorted({*powers, self.target.traffic.questions.rows_each})
 
     def _load(self) -> None:
         traffic, request = self.target.traffic, self.request
-        begin = time.perf_counter()
+        self.begin = begin = time.perf_counter()
         length = max(_SHORTEST_S, request.seconds / _PERIODS)
-        while not traffic.is_gone:
+        before, planned = traffic.sent, min(traffic.left, round((request.rate or 0.0) * request.seconds))
+        while traffic.left and not traffic.is_over:
             left_s = begin + request.seconds - time.perf_counter()
-            left = traffic.left if request.requests is None else min(traffic.left, request.requests - traffic.sent)
-            if left <= 0 or left_s <= 0:
-                return
+            if left_s <= 0:
+                break
             start, first = time.perf_counter(), traffic.sent
-            window = traffic.measure(self._loop(min(length, left_s), left), self.callers)
-            self.spans.append((start, time.perf_counter()))
+            window = traffic.measure(self._loop(min(length, left_s)), self.callers)
             self._keep(window, first, start - begin)
+        if self._is_behind() and not traffic.is_interrupted:
+            self.unsent = max(self.unsent, planned - (traffic.sent - before))
 
-    def _loop(
-        self, seconds: float, left: int
-    ) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
-        first, rate = self.target.traffic.sent, self.request.rate
+    def _loop(self, seconds: float) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
+        first, left, rate = self.target.traffic.sent, self.target.traffic.left, self.request.rate
         if rate is None:
             return lambda send, stop: closed_loop(
                 send, callers=self.callers, seconds=seconds, most=left, first=first, stop=stop
@@ -159,10 +153,17 @@ class _Endurance:
     def _keep(self, window: Window[Exchange], first: int, start: float) -> None:
         traffic = self.target.traffic
         self.tally = added(self.tally, traffic.tally(window.sent))
+        self.unsent += window.unsent
+        if self.request.rate is not None:
+            self.late += late_of(window)
         right = [each for each in window.sent if each.answer.outcome is Outcome.ANSWERED]
         latencies = [each.latency for each in right]
         shares = [traffic.difference_of(each.answer).share for each in right]
-        looks = self.target.watch.looks
+        answered = [each.at + each.latency for each in window.sent if each.answer.outcome is not Outcome.LOST]
+        if answered:
+            self.last_answer = self.begin + start + max(answered)
+        looks = (look for look in reversed(self.target.watch.looks) if look.at <= self.last_answer)
+        look = next(looks, None) if answered else None
         period = Period(
             at=start + window.seconds / 2,
             first_request=first,
@@ -171,22 +172,21 @@ class _Endurance:
             p50_ms=_ms(percentile_of(latencies, 50.0)),
             p99_ms=_ms(percentile_of(latencies, 99.0)),
             share=_finite(statistics.median(shares)) if shares else None,
-            memory=looks[-1].memory / MEBIBYTE if looks else None,
+            memory=None if look is None else look.memory / MEBIBYTE,
         )
         self.periods.append(period)
         self.watch(period)
 
-    def _memory(self) -> Trend | None:
-        """Return the growth of the server's memory while it is loaded, in MiB."""
-        if not self.spans:
-            return None
-        begin, end = self.spans[0][0], self.spans[-1][1]
-        looks = [look for look in self.target.watch.looks if begin <= look.at <= end]
-        return trend_after_warm_up([look.at - begin for look in looks], [look.memory / MEBIBYTE for look in looks])
-
     def _latency(self) -> Trend | None:
         found = [(period.at, period.p50_ms) for period in self.periods if period.p50_ms is not None]
         return trend_after_warm_up([at for at, _ in found], [latency for _, latency in found])
+
+    def _is_behind(self) -> bool:
+        return falls_behind(self.late, self.last_answer - self.begin)
+
+    def _too_slow(self) -> Iterator[str]:
+        if self._is_behind():
+            yield f"the server falls behind {self.request.rate:g} requests a second ({self.callers} at once)"
 
     def _growth(self, memory: Trend | None, latency: Trend | None, drift: Drift | None) -> Iterator[str]:
         most = self.request.most_growth
@@ -198,19 +198,44 @@ class _Endurance:
         slowdown = self.request.most_slowdown
         if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
             yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
-        if drift is not None and drift.last - drift.first > _MOST_DRIFT:
+        if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
-    def _unclear(self, memory: Trend | None) -> Iterator[str]:
+    def _of_batches(self, before: Sequence[Repeats], after: Sequence[Repeats]) -> Iterator[str]:
+        wrong = sum(each.wrong for each in (*before, *after))
+        if wrong:
+            first = next(each.first_wrong for each in (*before, *after) if each.first_wrong)
+            yield f"{counted(wrong, 'row')} of repeated rows wrong in a batch ({first})"
+        # The load itself asked for so many rows.
+        taken = {self.target.traffic.questions.rows_each, *(each.size for each in before if not each.refused)}
+        refused = next((each for each in (*before, *after) if each.refused and each.size in taken), None)
+        if refused is not None:
+            yield f"a batch of {counted(refused.size, 'row')} refused, which the server took before ({refused.refused})"
+
+    def _unclear(self, memory: Trend | None, latency: Trend | None) -> Iterator[str]:
+        if not self.periods:
+            yield "no load was sent: all requests that are allowed went before it"
+            return
+        slowdown = self.request.most_slowdown
+        if slowdown is not None and latency is None:
+            yield "the growth of latency was not measured: the load was too short"
+        elif slowdown is not None and latency is not None and latency.last > slowdown * latency.first:
+            yield "latency grows by more than allowed, but not throughout; load it for longer"
         if not self.request.is_memory_needed:
             return
         if memory is None:
-            yield f"memory was not measured: {self.target.watch.why or 'the load was too short'}"
+            yield f"memory was not measured: {self.target.watch.why or f'it takes a load of at least {_MEMORY_S} s'}"
         elif memory.is_unclear(self.request.most_growth):
             yield (
                 f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
                 f"limit {self.request.most_growth:.3g}; load it for longer"
             )
+
+
+def memory_trend(looks: Sequence[Look], *, begin: float, end: float) -> Trend | None:
+    """Return the growth of a server's memory in MiB between two times: from the load's beginning to the last answer."""
+    kept = [look for look in looks if begin <= look.at <= end]
+    return trend_after_warm_up([look.at - begin for look in kept], [look.memory / MEBIBYTE for look in kept])
 
 
 def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Trend | None:
@@ -223,20 +248,30 @@ def trend_after_warm_up(times: Sequence[float], values: Sequence[float]) -> Tren
 
 
 def drift_of(periods: Sequence[Period]) -> Drift | None:
-    """Return how the median difference of a period rises above those of the first third; None for too few periods."""
+    """Return how the median difference of a period rises above those of the first third; None for too few periods.
+
+    It begins with the first period beyond the limit whose next one is, too; else with the only one that is.
+    """
     shares = [(period.share, period.first_request) for period in periods if period.share is not None]
     cut = math.ceil(_OF_FIRST * len(shares))
     if not shares[cut:]:
         return None
-    last, request = max(shares[cut:], key=lambda pair: pair[0])
-    return Drift(first=max(share for share, _ in shares[:cut]), last=last, request=request)
+    first = max(share for share, _ in shares[:cut])
+    beyond = [(share > first + _MOST_DRIFT, request) for share, request in shares[cut:]]
+    requests = [request for is_beyond, request in beyond if is_beyond]
+    lasting = (request for (now, request), (then, _) in itertools.pairwise(beyond) if now and then)
+    return Drift(
+        first=first,
+        last=max(share for share, _ in shares[cut:]),
+        request=next(lasting, requests[0] if requests else None),
+    )
 
 
-def _of_batches(batches: Sequence[Repeats]) -> Iterator[str]:
-    wrong = sum(each.wrong for each in batches)
-    if wrong:
-        first = next(each.first_wrong for each in batches if each.first_wrong)
-        yield f"{counted(wrong, 'row')} of repeated rows wrong in a batch ({first})"
+def late_of(window: Window[Exchange]) -> float:
+    """Return by how many seconds an open loop ended late, beyond the time of an answer before requests piled up."""
+    sent = sorted(window.sent, key=lambda each: each.at)
+    early = [each.latency for each in sent[: math.ceil(len(sent) / 4)]]
+    return window.seconds - sent[-1].at - statistics.median(early) if early else 0.0
 
 
 def _ms(seconds: float) -> float | None:

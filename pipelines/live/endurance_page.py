@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.live.chart import series_chart
 from paritygate.pipelines.live.endurance_result import EnduranceResult
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.page import failure_words, write_page
+from paritygate.pipelines.live.page import answer_facts, failure_words, write_page
 from paritygate.pipelines.live.slope import Trend
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
@@ -18,7 +18,12 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
     """Write the page of a long load, if a path is given; may raise StorageError."""
     memory = [(period.at, period.memory) for period in result.periods if period.memory is not None]
     latency = [(period.at, period.p50_ms) for period in result.periods if period.p50_ms is not None]
-    charts = (series_chart("Memory of the server", "MiB", memory), series_chart("Latency, p50", "ms", latency))
+    drift = [(period.at, 100 * period.share) for period in result.periods if period.share is not None]
+    charts = (
+        series_chart("Memory of the server", "MiB", memory),
+        series_chart("Latency, p50", "ms", latency),
+        series_chart("Drift: median difference of a period", "% of its limit", drift),
+    )
     write_page(
         path,
         kicker="Endurance report",
@@ -33,12 +38,9 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
 
 def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     """Yield the figures of a long load."""
-    yield "requests", text(f"{result.requests:,}")
-    yield "wrong answers", text(f"{result.wrong:,}")
-    yield "rows that changed", text(f"{result.flips:,}")
-    yield "largest difference", text(share_of_limit(result.largest_share))
-    yield "answered with an error", text(f"{result.errors:,}")
-    yield "without an answer", text(f"{result.lost:,}")
+    yield from answer_facts(result)
+    if result.unsent:
+        yield "not sent", text(f"{result.unsent:,}")
     if result.memory is not None:
         yield "memory", text(trend_words(result.memory, "MiB"))
     if result.latency is not None:

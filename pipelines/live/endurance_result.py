@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from paritygate.errors import ExitCode
 from paritygate.pipelines.live.batches import Repeats
-from paritygate.pipelines.live.result import LiveRequest, Served
+from paritygate.pipelines.live.result import LiveRequest, LiveResult
 from paritygate.pipelines.live.slope import Trend
-from paritygate.pipelines.live.traffic import Failure
 
 DEFAULT_GROWTH = 1.0
 
@@ -48,38 +45,17 @@ class Drift:
 
     first: float  # the largest of the first third
     last: float  # the largest of the rest
-    request: int  # with which the period of the largest begins
+    request: int | None  # with which the first period beyond the limit begins; None if there is no drift
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EnduranceResult:
-    """The result of a long load. Requests are named by their number and the place of their rows, not by values."""
+class EnduranceResult(LiveResult):
+    """The result of a long load."""
 
-    served: Served
-    verdict: str  # pass, fail or inconclusive
-    reasons: tuple[str, ...] = ()  # empty for a pass
-    described_otherwise: tuple[str, ...] = ()
-    requests: int = 0
-    answers: int = 0
-    wrong: int = 0
-    flips: int = 0
-    errors: int = 0
-    lost: int = 0
-    statuses: Mapping[str, int] = field(default_factory=dict)
-    largest_share: float | None = 0.0
-    first_failure: Failure | None = None
+    unsent: int = 0  # planned by the rate, and the server was too far behind
     memory: Trend | None = None  # MiB
     latency: Trend | None = None  # milliseconds of p50
     drift: Drift | None = None
     batches_before: tuple[Repeats, ...] = ()
     batches_after: tuple[Repeats, ...] = ()
     periods: tuple[Period, ...] = ()
-    not_watched: str = ""
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The exit code of the command."""
-        codes = {"pass": ExitCode.PASS, "fail": ExitCode.PARITY_FAILED}
-        return codes.get(self.verdict, ExitCode.INCONCLUSIVE)

@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, open_loop, percentile_of
+from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, falls_behind, open_loop, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.target import Target, failures, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 
 _MS = 1000.0
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
 _BEHIND_S, _BEHIND_STRESS = 10.0, 10.0
-# How much later than planned the last answer may come, in seconds and as a share of the time, for a sustained rate.
-_DRAIN_S, _DRAIN_SHARE = 1.0, 0.1
 _STRESS_TIMES = 2.0
 # From here on, this client is measured.
 _BUSY = 0.85
@@ -44,9 +42,7 @@ def check_plan(request: LoadRequest) -> None:
     if not request.users and not request.rates:
         msg = "load has no loop (got no users and no rate)"
         raise UsageError(msg, hint="write for example --users 1,4,16, or --rate 50,100")
-    if request.planned_s > request.most_s:
-        msg = f"the load takes {request.planned_s:.0f} s (allowed: {request.most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(request.planned_s)}, or send less")
+    check_time(request.planned_s, request.most_s)
 
 
 def load(
@@ -108,30 +104,20 @@ class _Load:
         self.tally = self.target.look()
         reasons = failures(self.tally, when=" before the load")
         is_right = None
+        traffic = self.target.traffic
         if not reasons:
-            for plan in self._plans():
-                self._run(plan)
-            best = self._best()
-            if best is not None and self.request.stress_s:
-                is_right = self._stress(best)
+            with traffic.interruptible():
+                for plan in self._plans():
+                    self._run(plan)
+                best = self._best()
+                if best is not None and self.request.stress_s:
+                    is_right = self._stress(best)
             reasons = self._reasons(is_right_after_stress=is_right)
             result = replace(result, highest_rate=None if best is None else best.per_second)
         else:
             result = replace(result, is_wrong_without_load=self.tally.wrong > 0)
-        tally = self.tally
         return replace(
-            result,
-            verdict="fail" if reasons else "pass",
-            reasons=tuple(reasons),
-            requests=self.target.traffic.sent,
-            answers=tally.answered,
-            wrong=tally.wrong,
-            flips=tally.flips,
-            errors=tally.errors,
-            lost=tally.lost,
-            statuses=tally.statuses,
-            largest_share=tally.largest_share,
-            first_failure=tally.first,
+            judged(result, self.target, self.tally, wrong=reasons, unclear=()),
             steps=tuple(self.steps),
             is_right_after_stress=is_right,
             left_out=tuple(self.left_out),
@@ -142,12 +128,12 @@ class _Load:
         yield from (_Plan(users=self.request.most_callers, rate=rate) for rate in self.request.rates)
 
     def _reasons(self, *, is_right_after_stress: bool | None) -> list[str]:
-        found = failures(self.tally)
-        if not found and not any(step.is_sustained for step in self.steps):
+        traffic = self.target.traffic
+        # A rate that is too high for the server is no fault of it, other than under stress.
+        unsent = sum(step.unsent for step in self.steps if step.is_stress or traffic.is_gone)
+        found = failures(self.tally, is_gone=traffic.is_gone, unsent=unsent)
+        if not found and not traffic.is_interrupted and not any(step.is_sustained for step in self.steps):
             found.append("no load is sustained")
-        unsent = sum(step.unsent for step in self.steps if step.is_stress)
-        if unsent:
-            found.append(f"{unsent} requests never sent under stress, because the server was too far behind")
         if is_right_after_stress is False:
             found.append("the server is wrong after the stress")
         return found
@@ -160,7 +146,7 @@ class _Load:
         """Send twice the highest sustained rate, and return whether the server is right afterwards."""
         rate = _STRESS_TIMES * best.per_second
         self._run(_Plan(users=self.request.most_callers, rate=rate, is_stress=True))
-        if not self.steps[-1].is_stress or self.target.traffic.is_gone:
+        if not self.steps[-1].is_stress or self.target.traffic.is_over:
             return None
         after = self.target.look()
         self.tally = added(self.tally, after)
@@ -168,8 +154,9 @@ class _Load:
 
     def _run(self, plan: _Plan) -> None:
         traffic = self.target.traffic
-        if traffic.is_gone or not traffic.left or time.monotonic() - self.begin > self.request.most_s:
+        if traffic.is_over or not traffic.left or time.monotonic() - self.begin > self.request.most_s:
             why = "the server stopped answering" if traffic.is_gone else "a limit is reached"
+            why = "interrupted" if traffic.is_interrupted else why
             self.left_out.append(f"{plan}: {why}")
             return
         begin = time.perf_counter()
@@ -241,9 +228,11 @@ class _Load:
         """Return why a load is not sustained; `last` is when the last request was sent or was to be sent."""
         if step.wrong or step.errors or step.lost:
             return "wrong or missing answers"
+        if self.target.traffic.is_interrupted:
+            return "interrupted"
         if not step.answered:
             return "no answer"
-        if step.loop == "open" and (step.unsent or step.seconds - last > max(_DRAIN_S, _DRAIN_SHARE * last)):
+        if step.loop == "open" and (step.unsent or falls_behind(step.seconds - last, last)):
             return "the server falls behind"
         limit = self.request.limit_s
         if limit is not None and (step.p99_ms is None or step.p99_ms > limit * _MS):

@@ -24,6 +24,8 @@ _Answer = TypeVar("_Answer", bound=Hashable)
 _LONGEST = 4.0
 # The interval at which waiting reacts to Ctrl-C; and the time for callers to stop.
 _LOOK_S, _LEAVE_S = 0.2, 5.0
+# How late a sustained rate may be, in seconds and as a share of the time.
+_LATE_S, _LATE_SHARE = 1.0, 0.1
 
 
 class Arrivals(StrEnum):
@@ -179,7 +181,8 @@ def arrival_times(rate: float, seconds: float, *, arrivals: Arrivals, seed: int)
     count = max(1, round(rate * seconds))
     if arrivals is Arrivals.CONSTANT:
         return [number / rate for number in range(count)]
-    times: list[float] = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count)).tolist()
+    # A Poisson process that is known to send so many: without that, the rate of a short one may be a tenth lower.
+    times: list[float] = np.sort(np.random.default_rng(seed).uniform(0.0, count / rate, count)).tolist()
     return times
 
 
@@ -218,6 +221,11 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
 
     group.run(call, callers)
     return group.window(len(times))
+
+
+def falls_behind(late: float, seconds: float) -> bool:
+    """Return whether a server that is so late after so many seconds does not keep up with a rate."""
+    return late > max(_LATE_S, _LATE_SHARE * seconds)
 
 
 def percentile_of(latencies: Sequence[float], percentile: float) -> float:

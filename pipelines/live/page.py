@@ -9,7 +9,7 @@ from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.result import LoadResult, Served, Step
+from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
 from paritygate.pipelines.report.figures import number
@@ -78,14 +78,22 @@ def title_of(served: Served) -> str:
     return of if served.server == "unknown" else f"{of}, on {served.server} {served.server_version}"
 
 
-def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
-    """Yield the figures of all loops together."""
+def answer_facts(result: LiveResult) -> Iterator[tuple[str, Cell]]:
+    """Yield how many requests were sent, and what came back."""
     yield "requests", text(f"{result.requests:,}")
     yield "wrong answers", text(f"{result.wrong:,}")
     yield "rows that changed", text(f"{result.flips:,}")
     yield "largest difference", text(share_of_limit(result.largest_share))
     yield "answered with an error", text(f"{result.errors:,}")
     yield "without an answer", text(f"{result.lost:,}")
+
+
+def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
+    """Yield the figures of all loops together."""
+    yield from answer_facts(result)
+    unsent = sum(step.unsent for step in result.steps)
+    if unsent:
+        yield "not sent", text(f"{unsent:,}")
     if result.highest_rate is not None:
         yield "highest sustained rate, answers a second", text(_amount(result.highest_rate, ""))
     if result.first_failure is not None:
@@ -124,9 +132,10 @@ def steps_table(steps: Sequence[Step]) -> Table:
 
 def _row(step: Step) -> tuple[Cell, ...]:
     load = counted(step.users, "user") if step.rate is None else f"{_amount(step.rate, '')}/s"
-    remark = f"not sustained: {step.why_not}" if step.why_not else ""
+    unsent = f"; {counted(step.unsent, 'request')} not sent" if step.unsent else ""
+    remark = f"not sustained: {step.why_not}{unsent}" if step.why_not else ""
     latencies = (_amount(each, _ENDLESS) for each in (step.p50_ms, step.p95_ms, step.p99_ms))
-    counts = (f"{each:,}" for each in (step.errors, step.lost + step.unsent, step.wrong))
+    counts = (f"{each:,}" for each in (step.errors, step.lost, step.wrong))
     use = ("-" if step.cpu is None else f"{step.cpu:.2f}", _amount(step.memory, "-"))
     cells = (_amount(step.per_second, ""), *latencies, *counts, *use)
     return (text(f"{load}, stress" if step.is_stress else load, remark=remark), *map(figure, cells))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from paritygate.errors import UsageError
 from paritygate.models.endpoint import Endpoint
 from paritygate.pipelines.process.child_memory import family_of
 
@@ -98,9 +99,16 @@ class ProcessWatch:
 
 
 def watch_of(endpoint: Endpoint, pid: int | None) -> ProcessWatch:
-    """Return the watch of the process that listens at an address on this machine, or of a named one."""
+    """Return the watch of the process that listens at an address on this machine, or of a named one.
+
+    Raises:
+        UsageError: There is no such process.
+    """
     if pid is not None:
-        return ProcessWatch(pid=pid) if family_of(pid) else ProcessWatch(pid=None, why=f"no process has the id {pid}")
+        if not (_PROC / str(pid)).is_dir():
+            msg = f"--pid names no process on this machine (got {pid})"
+            raise UsageError(msg, hint="leave --pid out to find the process by its port")
+        return ProcessWatch(pid=pid)
     parts = urlsplit(endpoint.host if "://" in endpoint.host else f"//{endpoint.host}")
     listening = _listening(parts.port or _PORTS.get(parts.scheme, _OTHER_PORT))
     if not listening:

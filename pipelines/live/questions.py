@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.artifact import Artifact
-from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.errors import UsageError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.live.judge import AnswerJudge, Difference
 from paritygate.pipelines.process.child import Progress
@@ -82,8 +82,7 @@ def questions_of(  # noqa: PLR0913 - what is asked, and by which rules
     `served` has inputs and outputs in the file's order, under the server's names; None where these are the file's own.
 
     Raises:
-        UsageError: An output has no row of its own for each row of the input.
-        ZeroRowsError: No batch of the samples has as many rows as a request.
+        UsageError: An output has no row of its own for each row of the input. No batch has the rows of a request.
         ParitygateError: The released file fails on the samples.
     """
     samples = replace(samples, batch_size=max(rows, 1))
@@ -111,7 +110,7 @@ def _cut(
     inputs: list[Arrays] = []
     expected: list[Arrays] = []
     where: list[str] = []
-    row = 0
+    row = largest = 0
     batches = (batch for batch in open_samples(samples)() if batch.rows)
     for batch, stored in zip(batches, recording.batches(), strict=False):
         feed = fit_inputs(batch, recording.signature)
@@ -122,12 +121,12 @@ def _cut(
             inputs.append({names[name]: array[cut] for name, array in feed.items()})
             expected.append({names[name]: array[cut] for name, array in valid.items() if name not in rules.ignored})
             where.append(_places(row + begin + 1, rows))
-        row += batch.rows
+        row, largest = row + batch.rows, max(largest, batch.rows)
         if len(inputs) >= _MOST:
             break
     if not inputs:
-        msg = f"no batch of the samples {samples.text} has {rows} rows, which one request is to hold"
-        raise ZeroRowsError(msg, hint="give more samples, or ask for fewer with --rows")
+        msg = f"--rows is more than the samples {samples.text} have at once (got {rows}, largest: {largest})"
+        raise UsageError(msg, hint="give more samples, or ask for fewer rows")
     profiles = {name: item for name, item in recording.profiles.items() if name not in rules.ignored and item.is_float}
     limits = {names[name]: limits_for(rules.tolerance, item) for name, item in profiles.items()}
     judge = AnswerJudge(rules=_by_served_names(rules, names), limits=limits)

@@ -110,15 +110,13 @@ class Served:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoadResult:
-    """The result of a load. Requests are named by their number and the place of their rows, not by values."""
+class LiveResult:
+    """The result of requests to a server. They are named by their number and the place of their rows, not by values."""
 
     served: Served
-    verdict: str  # pass or fail
-    reasons: tuple[str, ...] = ()  # of a fail
+    verdict: str  # pass, fail or inconclusive
+    reasons: tuple[str, ...] = ()  # empty for a pass
     described_otherwise: tuple[str, ...] = ()  # how the server's description differs from the release
-    rows: int  # a request
-    questions: int  # different requests
     requests: int = 0
     answers: int = 0
     wrong: int = 0
@@ -127,20 +125,32 @@ class LoadResult:
     lost: int = 0
     statuses: Mapping[str, int] = field(default_factory=dict)  # errors by their cause
     largest_share: float | None = 0.0
-    is_wrong_without_load: bool = False  # one request at a time
     first_failure: Failure | None = None
-    steps: tuple[Step, ...] = ()
-    highest_rate: float | None = None  # answers a second of the best sustained step
-    is_right_after_stress: bool | None = None  # None without stress
     not_watched: str = ""  # why there is no CPU and memory
-    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
+    is_interrupted: bool = False  # by Ctrl-C: the result is that of what was sent until then
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def exit_code(self) -> ExitCode:
         """The exit code of the command."""
-        return ExitCode.PASS if self.verdict == "pass" else ExitCode.PARITY_FAILED
+        if self.is_interrupted:
+            return ExitCode.INTERRUPTED
+        codes = {"pass": ExitCode.PASS, "fail": ExitCode.PARITY_FAILED}
+        return codes.get(self.verdict, ExitCode.INCONCLUSIVE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadResult(LiveResult):
+    """The result of a load; it is inconclusive only if it was interrupted and nothing failed."""
+
+    rows: int  # a request
+    questions: int  # different requests
+    is_wrong_without_load: bool = False  # one request at a time
+    steps: tuple[Step, ...] = ()
+    highest_rate: float | None = None  # answers a second of the best sustained step
+    is_right_after_stress: bool | None = None  # None without stress
+    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
 
 
 def limits_of_load(given: Mapping[str, float]) -> EndpointLimits:

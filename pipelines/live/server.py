@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,6 +81,15 @@ class _Outputs:
     """Outputs as they were read; each is equal to itself alone."""
 
     arrays: Arrays
+
+    @property
+    def digest(self) -> bytes:
+        """Return what tells it apart from other answers."""
+        found = hashlib.sha256()
+        for name, array in sorted(self.arrays.items()):
+            values = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+            found.update(repr((name, array.dtype, array.shape, len(values))).encode() + values)
+        return found.digest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import TypeVar
 
 from paritygate.artifact import Artifact
+from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
 from paritygate.pipelines.live.processes import ProcessWatch, watch_of
 from paritygate.pipelines.live.questions import questions_of
-from paritygate.pipelines.live.result import LiveRequest, Served
+from paritygate.pipelines.live.result import LiveRequest, LiveResult, Served
 from paritygate.pipelines.live.server import (
     check_host,
     check_mapping,
@@ -33,6 +36,8 @@ from paritygate.text import counted
 _LOOKS = 64
 # Each request to a server that hangs takes the whole time limit.
 _MOST_LOST = 3
+# Why nothing is known for sure.
+_INTERRUPTED = "interrupted before the end of the load"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,11 +75,18 @@ class Target:
         return (f"the server answers as version {seen}, and the release is version {version}",)
 
 
+def check_time(seconds: float, most_s: float) -> None:
+    """Raise UsageError for a load that takes longer than allowed."""
+    if seconds > most_s:
+        msg = f"the load takes {seconds:.0f} s (allowed: {most_s:.0f} s)"
+        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(seconds)}, or send less")
+
+
 def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progress) -> Target:
     """Return the server with the right answer of the released file to each request.
 
     Raises:
-        UsageError: The host may not be loaded, there is no such release, or its rules do not fit one answer at a time.
+        UsageError: The host may not be loaded, there is no such release or process, or its rules fit no single answer.
         MeasurementError: The server does not answer.
         BackendError: It answers with an error.
         ParitygateError: The released file fails on the samples.
@@ -88,6 +100,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     released = _compared(artifact.signature, artifact.signature, rules.ignored)
     check_mapping(request.mapping, released)
     check_judgeable(rules, {spec.name: spec.dtype for spec in released.outputs}, command)
+    watch = watch_of(endpoint, request.pid)
     server = connect(endpoint, request.limits, request.mapping, callers=callers)
     described = server.described
     description = described.signature()
@@ -123,7 +136,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
             run=f"{command}-{secrets.token_hex(4)}",
             most=int(request.limits.requests),
         ),
-        watch=watch_of(endpoint, request.pid),
+        watch=watch,
         described_otherwise=differences,
     )
 
@@ -134,8 +147,32 @@ def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]
     return replace(served, outputs=tuple(spec for spec, own in outputs if own.name not in ignored))
 
 
-def failures(tally: Tally, *, when: str = "") -> list[str]:
-    """Return why what came back is a fail."""
+_Result = TypeVar("_Result", bound=LiveResult)
+
+
+def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str], unclear: Sequence[str]) -> _Result:
+    """Return a result with the counts of a load, and the verdict by what is wrong or else unclear."""
+    traffic = target.traffic
+    unclear = [_INTERRUPTED] if traffic.is_interrupted else unclear
+    return replace(
+        result,
+        verdict="fail" if wrong else "inconclusive" if unclear else "pass",
+        reasons=tuple(wrong or unclear),
+        is_interrupted=traffic.is_interrupted,
+        requests=traffic.sent,
+        answers=tally.answered,
+        wrong=tally.wrong,
+        flips=tally.flips,
+        errors=tally.errors,
+        lost=tally.lost,
+        statuses=tally.statuses,
+        largest_share=tally.largest_share,
+        first_failure=tally.first,
+    )
+
+
+def failures(tally: Tally, *, when: str = "", is_gone: bool = False, unsent: int = 0) -> list[str]:
+    """Return why what came back is a fail; `is_gone` if the server stopped answering, so that it got no more."""
     found = []
     if tally.wrong:
         found.append(f"{counted(tally.wrong, 'answer')} beyond the limits{when}")
@@ -144,4 +181,8 @@ def failures(tally: Tally, *, when: str = "") -> list[str]:
     if tally.errors:
         causes = ", ".join(tally.statuses)
         found.append(f"{counted(tally.errors, 'request')} answered with an error ({causes}){when}")
+    if is_gone:
+        found.append("the server stopped answering, so it got no more")
+    if unsent:
+        found.append(f"{counted(unsent, 'request')} not sent")
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -83,6 +85,7 @@ class Traffic:
     most: int  # requests
     sent: int = 0
     is_gone: bool = False  # the server stopped answering
+    is_interrupted: bool = False  # by Ctrl-C
     _asked: Sequence[Any] = ()
     _stop: threading.Event = field(default_factory=threading.Event)
     _callers: int = 1
@@ -99,13 +102,44 @@ class Traffic:
         """How many requests may still be sent."""
         return max(0, self.most - self.sent)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more is sent, because the server is gone or the user interrupted."""
+        return self.is_gone or self.is_interrupted
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let the first Ctrl-C end the loop, whose answers are kept; the second one raises KeyboardInterrupt."""
+        before = signal.getsignal(signal.SIGINT)
+        # Where Ctrl-C is ignored, it stays so; other threads get no signals.
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield
+            return
+
+        def interrupt(*_: object) -> None:
+            self.is_interrupted = True
+            self._stop.set()
+            signal.signal(signal.SIGINT, before)
+
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
     def measure(
         self, loop: Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]], callers: int
     ) -> Window[Exchange]:
         """Return the outcome of a loop, which gets the function that sends, and the event that ends it."""
-        self._stop, self._callers, self._lost_in_a_row = threading.Event(), callers, 0
+        # Lost requests count across loops, because a loop may be shorter than it takes to see that a server is gone.
+        self._stop, self._callers = threading.Event(), callers
         self._check.begin()
+        if self.is_interrupted:
+            self._stop.set()
         window = loop(self.send, self._stop)
+        if self.is_interrupted:
+            # The rest was not sent for no fault of the server.
+            window = replace(window, unsent=0)
         self.sent += window.answered
         return window
 

@@ -40,6 +40,7 @@ from paritygate.pipelines.run.evidence import EvidenceEntry
 from paritygate.pipelines.run.variant_maker import VariantMaker
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.errors import block_yaml
+from paritygate.pipelines.spec.parts import AcceptedRepairPart, RepairPart
 from paritygate.validate.measure.check import Verdict
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.split import SampleSplit
@@ -161,7 +162,8 @@ class _Search:
         seen = {self.artifact.digest}
         for at, export in enumerate(self._exports()):
             folder = make_marked_folder(work / f"export-{at}")
-            made = self._exported(export, folder)
+            # Another conversion stands by itself; a converter that does the same again keeps what is accepted.
+            made = self._exported(export, folder, self._accepted if export == Export() else None)
             if isinstance(made, FailedVariant):
                 attempts.append(ExportAttempt(export=export, verdict=made.verdict, reason=made.message))
                 continue
@@ -195,7 +197,17 @@ class _Search:
         )
         if not len(proposal.changes):
             return self._outcome(attempts, proposal=proposal, searched=rows)
-        made = replace(self.artifact, folder=folder, files=_without_rows(file_digests(folder)))
+        accept = _part_of_spec(Export(), proposal.changes)
+        made: Artifact | FailedVariant
+        if self._accepted is None:
+            made = replace(self.artifact, folder=folder, files=_without_rows(file_digests(folder)))
+        else:
+            # The search began at a repaired file, and a spec makes all changes at once: that file is judged.
+            accept = _both(self._accepted, accept)
+            both = self._accepted.model_copy(update=accept)
+            made = self._exported(Export(), make_marked_folder(work / "accepted"), both)
+        if isinstance(made, FailedVariant):
+            return self._outcome(attempts, changes=proposal.changes, proposal=proposal, searched=rows)
         held_out = self._held_out(made, work / "compare-changed", folder / CALIBRATED_ROWS_FILE)
         (folder / CALIBRATED_ROWS_FILE).unlink()
         is_repaired = held_out.verdict == Verdict.PASS
@@ -206,6 +218,7 @@ class _Search:
             held_out=held_out,
             proposal=proposal,
             searched=rows,
+            accept=accept,
         )
 
     def _outcome(  # noqa: PLR0913 - the parts of a result
@@ -218,6 +231,7 @@ class _Search:
         held_out: HeldOut | None = None,
         proposal: Proposal | None = None,
         searched: SearchedRows | None = None,
+        accept: Mapping[str, Any] | None = None,
     ) -> ProposedRepair:
         export, changes = export or Export(), changes or Changes()
         return ProposedRepair(
@@ -230,7 +244,7 @@ class _Search:
             proposal=proposal,
             searched=searched,
             held_out=held_out,
-            accept=None if file is None else _part_of_spec(export, changes) or None,
+            accept=None if file is None else accept or _part_of_spec(export, changes) or None,
         )
 
     def _exports(self) -> Iterator[Export]:
@@ -249,11 +263,16 @@ class _Search:
         exports += [Export(exporter=each.exporter, opset=item) for each in exports[:1] if own for item in opsets]
         yield from exports[:_MOST_ATTEMPTS]
 
-    def _exported(self, export: Export, folder: Path) -> Artifact | FailedVariant:
+    @property
+    def _accepted(self) -> AcceptedRepairPart | None:
+        return self.run.resolved.repair(FP32_EXPORT)
+
+    def _exported(self, export: Export, folder: Path, accepted: AcceptedRepairPart | None) -> Artifact | FailedVariant:
         resolved = self.run.resolved
         spec = resolved.spec
+        repair = RepairPart(accept={} if accepted is None else {"onnx-fp32": accepted})
         model = spec.model.model_copy(update={"exporter": export.exporter or spec.model.exporter})
-        changed = spec.model_copy(update={"model": model, "opset": export.opset or spec.opset})
+        changed = spec.model_copy(update={"model": model, "opset": export.opset or spec.opset, "repair": repair})
         run = replace(self.run, folder=folder, resolved=replace(resolved, spec=changed))
         try:
             return VariantMaker(run, [FP32_EXPORT], time_limit_s=self.time_limit_s, progress=self.progress).make(
@@ -298,6 +317,14 @@ def _part_of_spec(export: Export, changes: Changes) -> dict[str, Any]:
     lists = {"weights": changes.weights, "attributes": changes.attributes, "grafts": changes.grafts}
     changed = {name: [_plain(item) for item in items] for name, items in lists.items() if items}
     return {**part, **({"changes": changed} if changed else {})}
+
+
+def _both(accepted: AcceptedRepairPart, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a spec accepts already, followed by more changes, without author and reason."""
+    found = {name: value for name in ("exporter", "opset") if (value := getattr(accepted, name)) is not None}
+    names = dict.fromkeys((*accepted.changes, *more["changes"]))
+    changes = {name: [*accepted.changes.get(name, ()), *more["changes"].get(name, ())] for name in names}
+    return {**found, "changes": changes}
 
 
 def _plain(item: ChangedWeight | ChangedAttribute | Graft) -> dict[str, Any]:

@@ -453,14 +453,17 @@ def _lower_fails(report: ReportData) -> Iterator[Remark]:
 
 
 def _to_repair(report: ReportData) -> Iterator[Remark]:
-    """Yield the command that repairs a variant, unless it fails in FP32 too, or the run repaired it already."""
+    """Yield the command that repairs a variant: that of FP32 if it fails, else others that the run repaired not yet."""
     verdicts = {variant.name: variant.verdict for variant in report.variants}
-    if verdicts.get("onnx-fp32", "pass") != "pass" or "onnx-mixed" in verdicts:
+    names, aim = ["onnx-fp16", "onnx-int8"], "keep the fewest operators in FP32"
+    if verdicts.get("onnx-fp32") == "fail":
+        names, aim = ["onnx-fp32"], "look for a right conversion"
+    elif verdicts.get("onnx-fp32", "pass") != "pass" or "onnx-mixed" in verdicts:
         return
-    for name in ("onnx-fp16", "onnx-int8"):
+    for name in names:
         if verdicts.get(name) == "fail":
             command = f"convert-and-validate repair --run latest:{report.model} --variant {name}"
-            yield Remark(kind="hint", names=(name,), words=f"keep the fewest operators in FP32: {command}")
+            yield Remark(kind="hint", names=(name,), words=f"{aim}: {command}")
 
 
 def _of_speed(report: ReportData) -> Iterator[Remark]:

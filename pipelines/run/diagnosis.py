@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
+from typing import Final
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
@@ -25,7 +26,8 @@ from paritygate.validate.words.sentence import joined, say
 
 # The kinds of causes that name operators.
 OPERATORS, OVERFLOW = "operators", "overflow"
-_ONNX, FP32_EXPORT = "onnx", "onnx-fp32"
+FP32_EXPORT: Final = "onnx-fp32"
+_ONNX = "onnx"
 # Tensors that are computed at most, in all runs of both models together, and batches that are looked at.
 _MOST_TENSORS, _MOST_BATCHES = 200_000, 16
 _LONGEST_S = 600.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STDERR = 2
 _OBJECTS_BEFORE_COLLECTING = 50_000
 # The state that a stopped command leaves, by its name and in general.
-_LEFT = {"compare": "nothing is kept"}
+_LEFT = dict.fromkeys(("compare", "load", "endurance"), "nothing is kept")
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
 _GO_ON = "next: the same command goes on from there"
 _BEGIN_ANEW = "next: the same command begins anew, as nothing is kept in the cache"

@@ -52,7 +52,7 @@ class ParitygateError(Exception):
 
     exit_code: ExitCode = ExitCode.NOT_MEASURED
     status: int | None = None  # of the HTTP answer of a server, where it is the cause
-    reason: str = ""  # why a server did not answer, where that is the cause; the end of a sentence
+    reason: str = ""  # why a server did not answer, where that is the cause; never in its own words
 
     def __init__(self, message: str, *, hint: str = "", command: str = "") -> None:
         # Here, so that no failure prints or writes a secret.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,13 @@ from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.result import ProbesResult, SideResult
+from paritygate.validate.gold.columns import gold_column
 from paritygate.validate.measure.check import Check
 
 if TYPE_CHECKING:
+    from paritygate.batch import Batch
     from paritygate.pipelines.compare.job import ComparisonJob
+    from paritygate.validate.gate.rules import GateRules
 
 FORMAT_VERSION = 1
 _KIND = "paritygate part"
@@ -39,6 +43,7 @@ class Binding:
     reference: str  # the digest of the recording
     candidate: str  # the digest of the model
     samples: str  # the digest of the samples that the reference was recorded on
+    labels: str  # the digest of the gold and strata of all rows, empty where the rules read none
     rules: str  # the digest of the rules
     batches: int  # in all parts together
 
@@ -84,6 +89,19 @@ def rules_digest(job: ComparisonJob) -> str:
     models = [{name: getattr(model, name) for name in _OF_MODELS} for model in (job.reference, job.candidate)]
     samples = {name: getattr(job.samples, name) for name in _OF_SAMPLES}
     return digest_of([job.rules, models, samples, job.device, job.is_emulated])
+
+
+def labels_digest(batches: Iterable[Batch], rules: GateRules) -> str:
+    """Return the digest of the gold and strata that the rules read; without such rules, read no batch."""
+    if not (rules.gold or rules.strata):
+        return ""
+    state = hashlib.sha256()
+    for batch in batches:
+        strata = [None if name not in batch.strata else list(map(str, batch.strata[name])) for name in rules.strata]
+        state.update(json.dumps([batch.rows, strata]).encode())
+        for rule in rules.gold:
+            state.update(gold_column(rule, batch).tobytes())
+    return f"sha256:{state.hexdigest()}"
 
 
 def write_part(path: Path, part: Part) -> None:
@@ -190,6 +208,7 @@ _WORDS = {
     "reference": "reference",
     "candidate": "candidate",
     "samples": "samples",
+    "labels": "gold or strata",
     "rules": "rules",
     "batches": "number of batches",
 }

@@ -13,6 +13,7 @@ from paritygate.artifact import Artifact
 from paritygate.codec import from_data, to_data
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, parse_source
+from paritygate.pipelines.compare import opening
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.jobs import compare as compare_job
@@ -96,7 +97,7 @@ def _told(bench: Bench, monkeypatch: pytest.MonkeyPatch, **facts: Any) -> dict[s
             runner._facts = replace(runner.facts, **facts)
         return runner
 
-    monkeypatch.setattr(compare_job, "open_model", tell)
+    monkeypatch.setattr(opening, "open_model", tell)
     outcome = bench.compare(reference, str(copy), "--samples", bench.samples())
     return {check["name"]: check for check in outcome.result["checks"]}
 
@@ -129,7 +130,7 @@ def test_a_process_is_prepared_for_the_provider_before_anything_is_loaded(
         return real(*args, **options)
 
     monkeypatch.setattr(compare_job, "prepare_process", seen.append)
-    monkeypatch.setattr(compare_job, "open_model", watched)
+    monkeypatch.setattr(opening, "open_model", watched)
     models = bench.linear("reference"), bench.linear("candidate", error=1e-6)
     bench.compare(*models, "--samples", bench.samples(), "--provider", "cpu")
     assert seen == ["cpu", "opened", "opened"]

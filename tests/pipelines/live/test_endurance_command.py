@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+from paritygate.pipelines.live.endurance import drift_of
+from paritygate.pipelines.live.endurance_result import Period
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -27,11 +33,12 @@ def endure(finished: Desk, served: Served) -> Endure:
 
 
 def test_a_right_server_passes_if_its_memory_is_not_needed(finished: Desk, endure: Endure) -> None:
-    called = endure("--without-memory", "--report", "endurance.html")
+    called = endure("--without-memory", "--rate", "60", "--report", "endurance.html")
 
     data = called.data
     assert (called.code, data["verdict"], data["exit_code"]) == (0, "pass", 0), str(called)
     assert (data["wrong"], data["lost"], data["errors"], data["memory"]) == (0, 0, 0, None)
+    assert data["unsent"] == 0
     assert data["requests"] == data["answers"] == sum(period["requests"] for period in data["periods"]) + 64
     assert [each["size"] for each in data["batches_before"]] == [1, 2, 4, 8, 16]
     assert [each["rows"] for each in data["batches_after"]] == [4, 8, 16, 32, 64]
@@ -46,17 +53,45 @@ def test_without_its_memory_the_verdict_is_inconclusive(endure: Endure) -> None:
     assert (called.code, called.data["verdict"], called.data["not_watched"] != "") == (3, "inconclusive", True)
 
 
-def test_answers_that_drift_within_their_limits_are_found_with_the_request(served: Served, endure: Endure) -> None:
+def test_answers_that_drift_within_their_limits_are_found_with_the_request(
+    finished: Desk, served: Served, endure: Endure
+) -> None:
     # A quarter of the limit of FP32, and the limits hold nothing against it.
     served.changed = lambda number, logits: logits + np.float32(2.5e-5 * (number >= 300))
 
-    called = endure("--without-memory", "--max-batch", "1", "--requests", "464", seconds=30)
+    drift = ("--max-batch", "1", "--requests", "464", "--report", "drift.html")
+    called = endure("--without-memory", *drift, seconds=30)
 
     data = called.data
     assert (called.code, data["wrong"], data["flips"]) == (1, 0, 0), str(called)
     assert 0.1 < data["drift"]["last"] - data["drift"]["first"] < 1
     # The period of the drift, or one after it.
     assert 200 < data["drift"]["request"] <= data["requests"]
+    assert "Drift: median difference" in (finished.folder / "drift.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("shares", "begins"),
+    [
+        # Steady growth: the first period beyond its limit, not the largest.
+        ([0.02 * number for number in range(30)], 1500),
+        # One period alone is confirmed by none.
+        ([0.01] * 10 + [0.9] + [0.01] * 5 + [0.5] * 4, 1600),
+        ([0.01] * 19 + [0.5], 1900),
+        ([0.01] * 20, None),
+    ],
+)
+def test_a_drift_begins_with_the_first_period_beyond_its_limit(shares: list[float], begins: int | None) -> None:
+    figures = {"requests": 100, "per_second": 1.0, "p50_ms": 1.0, "p99_ms": 1.0, "memory": None}
+    periods = [
+        Period(at=float(number), first_request=100 * number, share=share, **figures)  # type: ignore[arg-type]
+        for number, share in enumerate(shares)
+    ]
+
+    drift = drift_of(periods)
+
+    assert drift is not None
+    assert drift.request == begins
 
 
 @pytest.mark.thorough
@@ -88,7 +123,7 @@ def test_a_batch_that_mixes_its_rows_is_found(served: Served, endure: Endure) ->
 def test_a_batch_that_the_server_refuses_is_reported(served: Served, endure: Endure) -> None:
     served.most_rows = 4
 
-    called = endure("--without-memory", seconds=1)
+    called = endure("--without-memory", "--rate", "60", seconds=1)
 
     assert called.code == 0, str(called)
     assert [(each["size"], each["refused"]) for each in called.data["batches_after"]] == [
@@ -107,7 +142,93 @@ def test_requests_are_capped_by_their_number(served: Served, endure: Endure) -> 
     assert served.asked == 128
 
 
-@pytest.mark.parametrize("options", [("--minutes", "11"), ("--minutes", "0"), ("--max-growth", "0"), ("--users", "0")])
+def test_a_server_that_stops_answering_gets_no_more(served: Served, endure: Endure) -> None:
+    served.instead = lambda number, _: "drop" if number >= 164 else None
+
+    # Fifty a period, which are too few to see it in one.
+    called = endure("--without-memory", "--max-batch", "1", "--rate", "100", seconds=30)
+
+    data = called.data
+    assert (called.code, data["answers"] + data["lost"]) == (1, data["requests"]), str(called)
+    # Twenty in a row, and one for each of 64 callers, besides those at work meanwhile.
+    assert 84 <= data["lost"] < 84 + 64
+    assert data["batches_after"] == []
+
+
+def test_a_rate_that_the_server_cannot_keep_fails(finished: Desk, served: Served, endure: Endure) -> None:
+    # One at a time and 33 a second at most. The first period takes as long as was planned for all.
+    def takes(number: int, _: int) -> float:
+        if number >= 64:
+            with served.lock:
+                time.sleep(0.03)
+        return 0.0
+
+    served.takes = takes
+    called = endure("--without-memory", "--max-batch", "1", "--report", "slow.html")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["lost"], data["wrong"]) == (1, "fail", 0, 0), str(called)
+    assert data["unsent"] == 200 - (data["requests"] - 64) > 0
+    assert f"not sent: {data['unsent']}" in called.out
+    assert "not sent" in (finished.folder / "slow.html").read_text(encoding="utf-8")
+
+
+def test_a_look_at_all_allowed_requests_is_no_load(served: Served, endure: Endure) -> None:
+    called = endure("--without-memory", "--requests", "10", "--max-batch", "1")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["requests"], data["periods"]) == (3, "inconclusive", 10, []), str(called)
+    assert served.asked == 14
+
+
+def test_a_server_that_refuses_one_row_after_the_load_fails(served: Served, endure: Endure) -> None:
+    # The look and the load are 80 requests, and four rows are repeated once and twice before.
+    served.instead = lambda number, _: 500 if number >= 88 else None
+
+    called = endure("--without-memory", "--requests", "80", "--max-batch", "2", seconds=30)
+
+    data = called.data
+    assert (called.code, data["requests"], data["errors"], data["lost"]) == (1, 80, 0, 0), str(called)
+    assert [each["refused"] for each in data["batches_before"]] == ["", ""]
+    assert [each["refused"] for each in data["batches_after"]] == ["HTTP 500"]
+
+
+def test_a_slowdown_that_was_not_measured_is_inconclusive(endure: Endure) -> None:
+    called = endure("--without-memory", "--max-slowdown", "1.1", "--requests", "100", "--max-batch", "1")
+
+    assert (called.code, called.data["latency"], called.data["lost"]) == (3, None, 0), str(called)
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(
+    finished: Desk, served: Served, endure: Endure, *, is_wrong: bool
+) -> None:
+    def changed(number: int, logits: np.ndarray) -> np.ndarray:
+        if number == 250:
+            os.kill(os.getpid(), signal.SIGINT)
+        return logits + np.float32(0.1 * (is_wrong and number == 249))
+
+    served.changed = changed
+    called = endure("--without-memory", "--max-batch", "1", "--report", "interrupted.html", seconds=60)
+
+    data = called.data
+    assert (called.code, data["exit_code"], data["is_interrupted"]) == (130, 130, True), str(called)
+    assert (data["verdict"], data["wrong"]) == (("fail", 1) if is_wrong else ("inconclusive", 0))
+    assert 250 - 4 <= data["requests"] == data["answers"] < 500
+    assert (finished.folder / "interrupted.html").is_file()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--minutes", "11"),
+        ("--minutes", "0"),
+        ("--max-growth", "0"),
+        ("--users", "0"),
+        ("--users", "2"),  # besides the rate
+        ("--pid", "4194305"),  # more than Linux gives out
+    ],
+)
 def test_wrong_usage_is_refused(served: Served, endure: Endure, options: tuple[str, ...]) -> None:
     assert endure(*options).code == 2
     assert served.asked == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,6 +120,35 @@ def test_a_server_that_stops_answering_ends_the_load(served: Served, load: Load)
     assert 20 <= data["lost"] <= 30
 
 
+def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(served: Served, load: Load) -> None:
+    def changed(number: int, logits: np.ndarray) -> np.ndarray:
+        if number == 100:
+            os.kill(os.getpid(), signal.SIGINT)
+        return logits
+
+    served.changed = changed
+    called = load("--users", "2", "--rate", "10", "--seconds", "60")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["is_interrupted"]) == (130, "inconclusive", True), str(called)
+    assert (len(data["steps"]), len(data["left_out"]), data["answers"]) == (1, 1, data["requests"])
+    assert data["steps"][0]["why_not"]
+
+
+def test_what_a_gone_server_was_not_sent_is_not_called_lost(served: Served, load: Load) -> None:
+    served.instead = lambda number, _: "drop" if number >= 100 else None
+
+    called = load("--rate", "1000", "--callers", "2", "--seconds", "1", "--report", "gone.html")
+
+    (step,) = called.data["steps"]
+    assert (called.code, step["lost"]) == (1, called.data["lost"]), str(called)
+    assert step["requests"] + step["unsent"] == 1000
+    assert called.data["requests"] == called.data["answers"] + called.data["lost"] == step["requests"] + 64
+    row = next(line for line in called.out.splitlines() if line.startswith("1,000/s"))
+    assert row.split()[-4] == str(step["lost"])
+    assert any(reason == f"{step['unsent']} requests not sent" for reason in called.data["reasons"])
+
+
 def test_a_server_that_is_gone_after_one_answer_is_not_waited_for(served: Served, load: Load) -> None:
     served.instead = lambda number, _: "drop" if number else None
 
@@ -209,6 +240,8 @@ def test_users_begin_one_after_the_other(served: Served, load: Load) -> None:
         ("--users", "0"),
         ("--rate", "0"),
         ("--users", "1", "--seconds", "601"),
+        ("--rows", "500"),
+        ("--pid", "4194305"),
         ("--against", "tiny"),
         ("--against", "tiny@prod/onnx-int8"),
         ("--report", "load.pdf"),

@@ -120,6 +120,13 @@ def test_random_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() -> 
     assert times == arrival_times(200.0, 50.0, arrivals=Arrivals.POISSON, seed=1)
 
 
+def test_random_arrivals_of_a_short_loop_have_the_rate_too() -> None:
+    for seed in range(100):
+        times = arrival_times(50.0, 5.0, arrivals=Arrivals.POISSON, seed=seed)
+        assert len(times) == 250
+        assert 4.5 < times[-1] < 5
+
+
 @pytest.mark.parametrize(
     ("count", "percentile", "expected"), [(100, 99, 99), (200, 99, 198), (10, 99, 10), (100, 50, 50), (1, 50, 1)]
 )

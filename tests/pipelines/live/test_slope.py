@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paritygate.pipelines.live.endurance import trend_after_warm_up
+from paritygate.pipelines.live.endurance import memory_trend, trend_after_warm_up
 from paritygate.pipelines.live.endurance_result import DEFAULT_GROWTH
+from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
 
 # Memory of real servers under load for 92 s: KiB at tenths of a second, read from /proc twice a second.
@@ -117,3 +118,15 @@ def test_a_leak_in_a_few_large_steps_does_not_pass() -> None:
 @pytest.mark.parametrize("count", [0, 1, 15])
 def test_a_short_series_has_no_trend(count: int) -> None:
     assert trend_of([float(at) for at in range(count)], [1.0] * count) is None
+
+
+def test_what_is_left_of_a_server_that_died_is_not_its_memory() -> None:
+    looks = [Look(at=at / 2, memory=(84 if at < 100 else 42) * MEBIBYTE, cpu_s=0.0) for at in range(200)]
+
+    alive = memory_trend(looks, begin=0.0, end=49.9)
+
+    assert alive is not None
+    assert (alive.first, alive.last) == (84, 84)
+    dead = memory_trend(looks, begin=0.0, end=100.0)
+    assert dead is not None
+    assert dead.last == 42

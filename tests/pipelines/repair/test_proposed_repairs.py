@@ -176,6 +176,27 @@ def test_an_accepted_repair_is_released_and_named(
     assert "the converter loses a column" in desk.call("show", "tiny").out
 
 
+def test_a_proposal_holds_what_the_spec_accepts_already(
+    tmp_path: Path, plant: Callable[[Callable[[onnx.ModelProto], None]], None]
+) -> None:
+    def two(model: onnx.ModelProto) -> None:
+        _lose_a_column(model)
+        _leak_more(model)
+
+    plant(two)
+    weights = [{"name": "first", "source": "first"}]
+    who = {"author": "Ada", "reason": "the converter loses a column"}
+    desk = _desk(tmp_path, repair={"accept": {"onnx-fp32": {"changes": {"weights": weights}, **who}}})
+
+    called = _repair(desk)
+
+    attributes = [{"node": "leak", "name": "alpha", "value": 0.2}]
+    assert called.data["accept"] == {"changes": {"weights": weights, "attributes": attributes}}, called
+    spec = yaml.safe_load((tmp_path / "spec.yaml").read_text(encoding="utf-8"))
+    desk.spec(**{**spec, "repair": {"accept": {"onnx-fp32": {**called.data["accept"], **who}}}})
+    assert desk.call("run", "spec.yaml", "--quiet", "--no-promote").code == 0
+
+
 def test_a_repair_that_does_not_fit_the_conversion_is_refused(tmp_path: Path) -> None:
     changes = {"weights": [{"name": "gone", "source": "first"}]}
     accept = {"changes": changes, "author": "Ada", "reason": "a test"}
@@ -244,7 +265,10 @@ def test_a_pytorch_module_is_exported_otherwise_or_gives_its_own_values(
     outputs = {"logits": {"dtype": "float32", "shape": ["batch", 3]}}
     inputs = {"x": {"dtype": "float32", "shape": ["batch", _WIDE]}}
     model = {"name": "tiny", "source": "leaky_net:load", "inputs": inputs, "outputs": outputs}
-    desk = _desk(tmp_path, model=model)
+    # An exporter that the spec accepts already is not put in the place of each one tried.
+    who = {"author": "Ada", "reason": "a test"}
+    parts = {"repair": {"accept": {"onnx-fp32": {"exporter": "dynamo", **who}}}} if is_of_one_exporter else {}
+    desk = _desk(tmp_path, model=model, **parts)
     desk.module("leaky_net", _TORCH)
 
     called = _repair(desk)

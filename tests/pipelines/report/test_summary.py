@@ -428,7 +428,8 @@ def test_what_fails_in_a_lower_precision_has_a_page_to_read(
     [
         ({"onnx-fp32": "pass", "onnx-fp16": "fail"}, ["onnx-fp16"]),
         ({"onnx-int8": "fail", "onnx-fp16": "pass"}, ["onnx-int8"]),
-        ({"onnx-fp32": "fail", "onnx-fp16": "fail"}, []),
+        ({"onnx-fp32": "fail", "onnx-fp16": "fail"}, ["onnx-fp32"]),
+        ({"onnx-fp32": "error", "onnx-fp16": "fail"}, []),
         ({"onnx-fp16": "fail", "onnx-mixed": "pass"}, []),
         ({"openvino-int8": "fail"}, []),
     ],

@@ -156,7 +156,10 @@ class OpenInferenceGrpc:
         if code is grpc.StatusCode.UNAVAILABLE:
             reason = next((own for part, own in _OF_CONNECTIONS.items() if part in details), "")
             words = f"{reason} ({code.name}){quoted(details)}" if reason else words
-            return self._pace.not_answered(words, is_gone=bool(reason))
+            error = self._pace.not_answered(words, is_gone=bool(reason))
+            # The server's own words may hold values, and reports hold none.
+            error.reason = f"{reason} ({code.name})" if reason else code.name
+            return error
         self._pace.count_answer()
         if code is grpc.StatusCode.UNIMPLEMENTED:
             what = f"speaks gRPC, and not the Open Inference Protocol ({code.name})"

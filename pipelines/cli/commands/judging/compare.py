@@ -206,18 +206,13 @@ def command(
     from paritygate.pipelines.compare.models import check_mapping_is_used
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
-    from paritygate.pipelines.report.terminal.comparison import print_comparison
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.report.terminal.screen import command_lines
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
 
-    for report in reports:
-        from paritygate.pipelines.report.comparison_page import check_report_file
-
-        check_report_file(report)
-    written = Result(form=form, json_target=json_target)
+    written = Result(form=form, json_target=json_target, reports=reports)
     shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
     values = values_of_options(options)
@@ -253,14 +248,7 @@ def command(
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
-    for report in reports:
-        from paritygate.pipelines.report.comparison_page import write_comparison_report
-
-        write_comparison_report(result, report)
-    written.add_comparison(result)
-    written.write(to_data(result))
-    with written.printing():
-        print_comparison(result, shown)
+    written.show_comparison(result, shown)
     if not quiet:
         fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
         differing = _differing_samples(result, fitted)
@@ -273,6 +261,8 @@ def command(
             print_lines(["next:", *command_lines(call, indent="  ")], err=True)
     if repair is not None and result.verdict == "fail":
         _repair(job, repair, time_limit_s=time_limit, shown=shown)
+    elif repair is not None and not quiet:
+        print_lines([f"--repair made nothing, because the verdict is {result.verdict}"], err=True)
     return result.exit_code
 
 

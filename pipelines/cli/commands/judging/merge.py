@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from paritygate.codec import to_data
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, verbose_option
 
@@ -45,21 +44,9 @@ def command(
       convert-and-validate merge part-*.json --json result.json
     """
     from paritygate.pipelines.compare.shards.merged import merge_parts
-    from paritygate.pipelines.report.terminal.comparison import print_comparison
 
-    for report in reports:
-        from paritygate.pipelines.report.comparison_page import check_report_file
-
-        check_report_file(report)
-    written = Result(form=form, json_target=json_target)
+    written = Result(form=form, json_target=json_target, reports=reports)
     shown = written.shown(quiet=quiet, verbose=verbose)
     result = merge_parts(parts)
-    for report in reports:
-        from paritygate.pipelines.report.comparison_page import write_comparison_report
-
-        write_comparison_report(result, report)
-    written.add_comparison(result)
-    written.write(to_data(result))
-    with written.printing():
-        print_comparison(result, shown)
+    written.show_comparison(result, shown)
     return result.exit_code

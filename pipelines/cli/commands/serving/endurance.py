@@ -15,10 +15,8 @@ from paritygate.pipelines.cli.options import AMOUNT
 @click.argument("url")
 @click.option("--minutes", default=5.0, show_default=True, type=AMOUNT, help="How long requests are sent.")
 @click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Send no more requests than this.")
-@click.option(
-    "--users", default=4, show_default=True, type=click.IntRange(1, 1024), help="Users that wait for each answer."
-)
-@click.option("--rate", type=AMOUNT, metavar="N", help="Requests a second, in place of --users.")
+@click.option("--users", type=click.IntRange(1, 1024), help="Users that wait for each answer; 4 if absent.")
+@click.option("--rate", type=AMOUNT, metavar="N", help="Requests a second at random times, in place of --users.")
 @click.option(
     "--max-growth", default=1.0, show_default=True, type=AMOUNT, help="Limit on the growth of memory, MiB a minute."
 )
@@ -37,7 +35,7 @@ def command(
     live: dict[str, Any],
     minutes: float,
     requests: int | None,
-    users: int,
+    users: int | None,
     rate: float | None,
     max_growth: float,
     max_slowdown: float | None,
@@ -62,6 +60,7 @@ def command(
         --against scores@prod --samples inputs.npz --minutes 10 --rate 50
     """
     from paritygate.codec import to_data
+    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.live.endurance import endurance
     from paritygate.pipelines.live.endurance_page import write_endurance_page
@@ -71,12 +70,15 @@ def command(
     from paritygate.pipelines.report.terminal.serving.endurance import print_endurance, print_period
     from paritygate.text import counted
 
+    if users is not None and rate is not None:
+        msg = "--users and --rate exclude each other"
+        raise UsageError(msg, hint="users wait for each answer, and a rate does not")
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     request = EnduranceRequest(
         **live,
         seconds=minutes * 60,
         requests=requests,
-        users=users,
+        users=users or 4,
         rate=rate,
         most_growth=max_growth,
         most_slowdown=max_slowdown,

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.batch import Batch
 from paritygate.codec import sealed
-from paritygate.pipelines.compare.shards.part import FORMAT_VERSION
+from paritygate.pipelines.compare.shards.part import FORMAT_VERSION, labels_digest
+from paritygate.precision import Precision
+from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gold.rule import GoldRule
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -157,6 +162,12 @@ def _other_number(desk: Desk) -> Called:
     return _all(desk)
 
 
+def _other_gold(desk: Desk) -> Called:
+    desk.module("shard_samples", _SAMPLES.replace("gold=gold", "gold=~gold"))
+    assert _shard(desk, 2, 3).code == 0
+    return _all(desk)
+
+
 def _all(desk: Desk) -> Called:
     return desk.call("merge", "part-1.json", "part-2.json", "part-3.json")
 
@@ -169,6 +180,7 @@ def _all(desk: Desk) -> Called:
         (_other_candidate, "candidate"),
         (_other_rules, "rules"),
         (_other_number, "number of shards"),
+        (_other_gold, "gold or strata"),
     ],
 )
 def test_parts_of_several_comparisons_are_refused(cut: Desk, merge: Callable[[Desk], Called], words: str) -> None:
@@ -177,6 +189,19 @@ def test_parts_of_several_comparisons_are_refused(cut: Desk, merge: Callable[[De
     assert called.code == 2
     assert called.err.count("error:") == 1
     assert words in called.err
+
+
+def test_parts_are_bound_to_the_gold_and_strata_that_rules_read() -> None:
+    def digest(*, gold: float = 1, sign: str = "+", other: str = "a") -> str:
+        batch = Batch(inputs={}, ids=["0"], gold=np.array([gold]), strata={"sign": [sign], "other": [other]})
+        return labels_digest([batch], rules)
+
+    rules = GateRules(
+        tolerance=parse_tolerance(Precision.FP32, {}), strata=("sign",), gold=(GoldRule(metric="accuracy", output="y"),)
+    )
+    digests = digest(), digest(other="b"), digest(gold=0), digest(sign="-")
+    assert len(set(digests)) == 3
+    assert digests[0] == digests[1]
 
 
 def _forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

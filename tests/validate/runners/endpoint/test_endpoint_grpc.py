@@ -16,8 +16,11 @@ import pytest
 from tests.loopback import QuietHandler, serving
 
 import paritygate as pg
+from paritygate.errors import MeasurementError
+from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.pipelines.report.terminal.comparison import print_comparison
 from paritygate.pipelines.report.terminal.printing import Shown
+from paritygate.validate.runners.endpoint.grpc import OpenInferenceGrpc
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 
 _X = np.random.default_rng(0).normal(size=(48, 3)).astype(np.float32)
@@ -150,6 +153,25 @@ def test_a_server_that_refuses_is_said_in_its_own_words(
     result = compare(model[1])
 
     assert (result.verdict, words in str(result)) == (verdict, True), str(result)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("no row of Jane Roe", "UNAVAILABLE"),
+        ("Socket closed for Jane Roe", "it closed the connection without an answer (UNAVAILABLE)"),
+    ],
+)
+def test_the_reason_of_a_lost_request_holds_no_words_of_the_server(
+    model: tuple[TinyModel, str], said: str, reason: str
+) -> None:
+    server = OpenInferenceGrpc(parse_endpoint(model[1]), EndpointLimits())
+    model[0].refused, model[0].details = grpc.StatusCode.UNAVAILABLE, said
+
+    with pytest.raises(MeasurementError, match="Jane Roe") as found:
+        server.ask({"x": _X[:1]}, [])
+
+    assert found.value.reason == reason
 
 
 def _twice(answer: Any) -> None:  # noqa: ANN401 - a message
