@@ -309,14 +309,13 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
 
 
 def test_the_file_ends_before_its_limit(tmp_path: Path, doubling: str) -> None:
-    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most_bytes=1000)
-    with contextlib.suppress(OSError):
-        for _ in range(20):
-            captured.post(BODY)
+    captured = _Capture(tmp_path / "traffic.jsonl", doubling, most_bytes=300)
+    for _ in range(2):
+        captured.post(BODY)
 
     result = captured.wait()
-    assert result.ended_by == "size"
-    assert 0 < captured.out.stat().st_size == result.size_bytes <= 1000
+    assert (result.captured, result.lost, result.ended_by) == (1, 1, "size")
+    assert 0 < captured.out.stat().st_size == result.size_bytes <= 300
 
 
 def test_nothing_is_left_where_nothing_came(tmp_path: Path) -> None:
@@ -389,6 +388,13 @@ def _connected(port: int) -> socket.socket:
     pytest.fail("nothing listens")
 
 
+def _is_taken(captured: _Capture) -> bool:
+    try:
+        return captured.post(BODY) == 202
+    except ConnectionError:  # a server that refuses a body reads none of it
+        return False
+
+
 def _end(captured: _Capture) -> CaptureResult:
     """Return the result of a capture of events that ends after one request."""
     for kind, body in (("request", BODY), ("response", b'{"outputs": []}')):
@@ -414,10 +420,10 @@ def test_bodies_that_are_being_received_take_bounded_memory(tmp_path: Path, monk
     captured = _Capture(tmp_path / "traffic.jsonl", None, most=1)
     with _connected(captured.port) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{")
-        assert any(captured.post(BODY) == 503 for _ in range(200)), "there is room for more than is allowed"
+        assert any(not _is_taken(captured) for _ in range(200)), "there is room for more than is allowed"
 
     # The rest never comes.
-    assert any(captured.post(BODY) == 202 for _ in range(200)), "the room is lost with the client"
+    assert any(_is_taken(captured) for _ in range(200)), "the room is lost with the client"
     assert _end(captured).lost >= 2
 
 
@@ -429,10 +435,7 @@ def test_connections_are_bounded(
     with _connected(captured.port), _connected(captured.port), _connected(captured.port) as third:
         assert not third.recv(100)
 
-    for _ in range(200):
-        with contextlib.suppress(OSError):
-            captured.post(BODY)
-            break
+    assert any(_is_taken(captured) for _ in range(200)), "connections that end make no room"
     assert _end(captured).lost >= 1
     assert not capsys.readouterr().err
 
