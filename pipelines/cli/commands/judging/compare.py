@@ -103,7 +103,7 @@ class _InSections(click.Command):
     "--shard",
     "shard_text",
     metavar="I/N",
-    help="Measure the I-th of N parts of the batches, for merge; REFERENCE is a folder made by record.",
+    help="Measure the I-th of N parts of the batches, for merge; REFERENCE is the reference folder of a run.",
 )
 @click.option(
     "--out",

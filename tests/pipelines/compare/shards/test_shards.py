@@ -112,6 +112,13 @@ def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int)
         assert called.data[name] == plain.data[name], name
 
 
+def test_a_pass_without_probes_is_called_so(cut: Desk) -> None:
+    assert _shard(cut, 1, 1, model="right.onnx", more=("--edge", "off", "--min-rows", "1")).code == 0
+    called = cut.json("merge", "part-1.json", "--quiet")
+    assert called.data["probes"]["not_recorded"]
+    assert (called.code, called.out) == (0, "verdict: pass (without probes)\n")
+
+
 def test_a_part_that_is_there_is_not_made_again(cut: Desk) -> None:
     assert _shard(cut, 1, 2).code == 0
     before = (cut.folder / "part-1.json").stat()
