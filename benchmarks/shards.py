@@ -95,7 +95,7 @@ def main() -> None:
         compare.run(args, lambda *_: None)
         print(f"plain compare of {rows:,} rows: {time.process_time() - before:.2f} s of CPU", flush=True)
         for of in (1, 7, -(-rows // _SIZE)):
-            before, paths = time.process_time(), [here / f"part-{number}.json" for number in range(1, of + 1)]
+            before, paths = time.process_time(), [here / f"part-{number}-{of}.json" for number in range(1, of + 1)]
             for number, path in enumerate(paths, start=1):
                 shard.run({**args, "shard": [number, of], "out": str(path)}, lambda *_: None)
             measured, before = time.process_time() - before, time.process_time()

@@ -348,8 +348,10 @@ class ComparisonResult:
 
     @property
     def verdict_words(self) -> str:
-        """The verdict with its findings, such as `pass, 2 edge findings`."""
-        return ", ".join(filter(None, (self.verdict, self.edge_words)))
+        """The verdict with its findings, such as `pass, 2 edge findings`, or `pass (without probes)` of none."""
+        has_none = not self.probes.asked and bool(self.probes.skipped or self.probes.not_recorded)
+        verdict = f"{self.verdict} (without probes)" if has_none and self.verdict == Status.PASS else self.verdict
+        return ", ".join(filter(None, (verdict, self.edge_words)))
 
     @property
     def why_not_measured(self) -> str:

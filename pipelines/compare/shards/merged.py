@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paritygate.codec import from_data, from_json
-from paritygate.errors import InputFileError, ParitygateError
+from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs, result_of
 from paritygate.pipelines.compare.probes import Answers, broken_contract, not_asked
@@ -24,11 +24,15 @@ def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
     """Return the result of the comparison whose parts are in these files, in any order.
 
     Raises:
-        InputFileError: A file is no part, or it is corrupt.
+        InputFileError: A file is not a part, or it is corrupt.
         ArtifactIntegrityError: A part was changed after it was written.
         UsageError: Parts are of several comparisons, missing, or there twice.
     """
-    parts = {path: read_part(path) for path in dict.fromkeys(paths)}
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        msg = f"{twice} is given twice"
+        raise UsageError(msg, hint="give each part once")
+    parts = {path: read_part(path) for path in paths}
     order = check_together(parts)
     try:
         return _merged(order, [parts[path] for path in order])
@@ -78,7 +82,7 @@ def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:
     except ParitygateError:
         raise
     except BROKEN as err:
-        raise broken_part(path, err) from err
+        raise broken_part(path, err, part) from err
     # A function would be code that a file names.
     check_rules_can_be_cut(job.rules)
     return job, recording
@@ -98,7 +102,7 @@ def _measures(path: Path, part: Part, expected: ExpectedOutputs, job: Comparison
     except ParitygateError:
         raise
     except BROKEN as err:
-        raise broken_part(path, err) from err
+        raise broken_part(path, err, part) from err
     return measures
 
 

@@ -13,6 +13,7 @@ from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.result import ProbesResult, SideResult
+from paritygate.text import one_or_many
 from paritygate.validate.gold.columns import gold_column
 from paritygate.validate.measure.check import Check
 
@@ -26,7 +27,8 @@ _KIND = "paritygate part"
 # A part has the figures of each channel, not of each row.
 _MOST_BYTES = 128 << 20
 _HEAD_BYTES = 200
-_AGAIN = "make the part again: convert-and-validate compare ... --shard I/N --out FILE"
+_MAKE = "convert-and-validate compare ... --shard {} --out FILE"
+_AGAIN = f"make the part again: {_MAKE}"
 # Fields of both models that decide the figures, besides their files.
 _OF_MODELS = ("rename", "takes", "provider", "signature_key")
 # Errors of values that do not fit together.
@@ -127,12 +129,15 @@ def read_part(path: Path) -> Part:
     if not path.is_file():
         state = "is no file" if path.exists() else "does not exist"
         msg = f"part {path} {state}"
-        raise InputFileError(msg, hint=_AGAIN)
+        raise InputFileError(msg, hint=_again())
+    if not is_part(path):
+        msg = f"{path} is no part of a comparison"
+        raise InputFileError(msg, hint=f"leave it out, or make a part: {_MAKE.format('I/N')}")
     size = path.stat().st_size
     if size > _MOST_BYTES:
         msg = f"{path} is no part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
-        raise InputFileError(msg, hint=_AGAIN)
-    data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_AGAIN)
+        raise InputFileError(msg, hint=_again())
+    data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_again())
     try:
         part = from_data(Part, data)
     except ValueError as err:
@@ -140,21 +145,26 @@ def read_part(path: Path) -> Part:
     binding = part.binding
     if part.kind != _KIND or not (1 <= part.shard <= binding.shards and 0 <= part.first <= part.last):
         msg = f"{path} is no part of a comparison"
-        raise InputFileError(msg, hint=_AGAIN)
+        raise InputFileError(msg, hint=_again())
     return part
 
 
-def broken_part(path: Path, err: BaseException) -> InputFileError:
+def _again(part: Part | None = None) -> str:
+    """Return the hint to make a part again; None for a part of an unknown shard."""
+    return _AGAIN.format("I/N" if part is None else f"{part.shard}/{part.binding.shards}")
+
+
+def broken_part(path: Path, err: BaseException, part: Part | None = None) -> InputFileError:
     """Return the error of a part that holds something else than a part does."""
     reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-    return InputFileError(f"{path} is corrupt: {reason}", hint=_AGAIN)
+    return InputFileError(f"{path} is corrupt: {reason}", hint=_again(part))
 
 
 def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
     """Return the part that was made before of the same shard; None if there is none.
 
     Raises:
-        UsageError: The file is no part, so it is not overwritten.
+        UsageError: The file is no part, or another one, so it is not overwritten.
     """
     if not path.exists():
         return None
@@ -166,7 +176,13 @@ def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
     except (InputFileError, ArtifactIntegrityError):
         # It is made again.
         return None
-    return part if (part.binding, part.shard) == (binding, shard) else None
+    differ = [words for name, words in _WORDS.items() if getattr(part.binding, name) != getattr(binding, name)]
+    if part.shard != shard:
+        differ.append("shard")
+    if differ:
+        msg = f"{path} is a part with another {', '.join(differ)}, so it is not overwritten"
+        raise UsageError(msg, hint="name another file with --out")
+    return part
 
 
 def check_together(parts: Mapping[Path, Part]) -> list[Path]:
@@ -186,19 +202,21 @@ def check_together(parts: Mapping[Path, Part]) -> list[Path]:
             msg = f"{other} and {path} are both shard {part.shard} of {first.binding.shards}"
             raise UsageError(msg, hint="leave one of them out")
     shards = first.binding.shards
-    missing = _ranges([number for number in range(1, shards + 1) if number not in by_shard])
+    missing = [number for number in range(1, shards + 1) if number not in by_shard]
     if missing:
-        msg = f"{len(by_shard)} of {shards} parts are there: shard {missing} is missing"
-        raise UsageError(msg, hint=_AGAIN)
+        words = one_or_many(len(missing), "shard {} is missing", "shards {} are missing").format(_ranges(missing))
+        msg = f"{len(by_shard)} of {shards} parts are there: {words}"
+        which = one_or_many(len(missing), "make it", f"make each of them, here shard {missing[0]}")
+        raise UsageError(msg, hint=f"{which}: {_MAKE.format(f'{missing[0]}/{shards}')}")
     order = [by_shard[number] for number in range(1, shards + 1)]
     ends = [0, *(parts[path].last for path in order)]
     for path, end in zip(order, ends, strict=False):
         if parts[path].first != end:
             msg = f"{path} begins at batch {parts[path].first}, and the part before ends at {end}"
-            raise InputFileError(msg, hint=_AGAIN)
+            raise InputFileError(msg, hint=_again(parts[path]))
     if ends[-1] != first.binding.batches:
         msg = f"the parts hold {ends[-1]} of {first.binding.batches} batches"
-        raise InputFileError(msg, hint=_AGAIN)
+        raise InputFileError(msg, hint=_again())
     return order
 
 
@@ -229,7 +247,7 @@ def _check_same(one: Part, other: Part, path: Path, other_path: Path) -> None:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return numbers as text, with ranges of neighbours, such as `2, 5-7`."""
+    """Return numbers as text, with ranges of neighbours, such as `2 and 5-7`."""
     texts: list[str] = []
     start = 0
     for at in range(1, len(numbers) + 1):
@@ -237,4 +255,4 @@ def _ranges(numbers: Sequence[int]) -> str:
             low, high = numbers[start], numbers[at - 1]
             texts.append(str(low) if low == high else f"{low}-{high}")
             start = at
-    return ", ".join(texts)
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))

@@ -103,7 +103,7 @@ class _InSections(click.Command):
     "--shard",
     "shard_text",
     metavar="I/N",
-    help="Measure the I-th of N parts of the batches, for merge; REFERENCE is a folder made by record.",
+    help="Measure the I-th of N parts of the batches, for merge; REFERENCE is the reference folder of a run.",
 )
 @click.option(
     "--out",
@@ -239,7 +239,7 @@ def command(
     )
     if shard_text is not None or out is not None:
         if reports or repair is not None or form != "text":
-            raise _no_verdict("--report" if reports else f"--format {form}" if repair is None else "--repair")
+            raise _no_verdict("--repair" if repair is not None else "--report" if reports else f"--format {form}")
         return _measure_shard(job, shard_text, out, time_limit=time_limit, quiet=quiet, json_target=json_target)
     if repair is not None:
         from paritygate.pipelines.repair.pair import check_repair
@@ -267,11 +267,10 @@ def command(
 
 
 def _no_verdict(option: str) -> UsageError:
-    return UsageError(
-        f"--shard gives no verdict, so it takes no {option}",
-        hint="give it to merge",
-        command="convert-and-validate merge",
-    )
+    msg = f"--shard gives no verdict, so it takes no {option}"
+    if option == "--repair":
+        return UsageError(msg, hint="leave it out")
+    return UsageError(msg, hint="give it to merge", command="convert-and-validate merge")
 
 
 def _measure_shard(
@@ -296,7 +295,8 @@ def _measure_shard(
     made = "is unchanged" if result.is_unchanged else "is written"
     lines = [f"{out} {made}: shard {shard}, {where} of {result.batches}"]
     if not quiet:
-        lines.append("next, when all parts are there: convert-and-validate merge part-*.json")
+        parts = shlex.quote(str(out)) if shard.of == 1 else f"{shlex.quote(str(out))} ..."
+        lines.append(f"next, when all {counted(shard.of, 'part')} are there: convert-and-validate merge {parts}")
     print_lines(lines, err=json_target == "-")
     return 0
 

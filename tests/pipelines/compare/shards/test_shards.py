@@ -74,6 +74,7 @@ def _shard(
 
 def _merged(desk: Desk, of: int, *, model: str = "wrong.onnx") -> Called:
     for number in range(1, of + 1):
+        (desk.folder / f"part-{number}.json").unlink(missing_ok=True)
         called = _shard(desk, number, of, model=model)
         assert called.code == 0, called
     # In another order than that of the rows.
@@ -111,14 +112,27 @@ def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int)
         assert called.data[name] == plain.data[name], name
 
 
+def test_a_pass_without_probes_is_called_so(cut: Desk) -> None:
+    assert _shard(cut, 1, 1, model="right.onnx", more=("--edge", "off", "--min-rows", "1")).code == 0
+    called = cut.json("merge", "part-1.json", "--quiet")
+    assert called.data["probes"]["not_recorded"]
+    assert (called.code, called.out) == (0, "verdict: pass (without probes)\n")
+
+
 def test_a_part_that_is_there_is_not_made_again(cut: Desk) -> None:
     assert _shard(cut, 1, 2).code == 0
     before = (cut.folder / "part-1.json").stat()
     called = _shard(cut, 1, 2, more=("--json", "said.json"))
     assert called.data["is_unchanged"]
     assert (cut.folder / "part-1.json").stat().st_mtime_ns == before.st_mtime_ns
-    # Another candidate is another part.
-    assert not _shard(cut, 1, 2, model="right.onnx", more=("--json", "said.json")).data["is_unchanged"]
+
+
+@pytest.mark.parametrize(("number", "of", "model"), [(1, 2, "right.onnx"), (2, 2, "wrong.onnx"), (1, 3, "wrong.onnx")])
+def test_no_other_part_is_overwritten(cut: Desk, number: int, of: int, model: str) -> None:
+    assert _shard(cut, 1, 2).code == 0
+    before = (cut.folder / "part-1.json").read_bytes()
+    assert _shard(cut, number, of, model=model, out="part-1.json").code == 2
+    assert (cut.folder / "part-1.json").read_bytes() == before
 
 
 def test_a_truncated_part_is_refused_and_made_again(cut: Desk) -> None:
@@ -146,7 +160,12 @@ def _twice(desk: Desk) -> Called:
     return desk.call("merge", "part-1.json", "part-2.json", "copy.json", "part-3.json")
 
 
+def _given_twice(desk: Desk) -> Called:
+    return desk.call("merge", "part-1.json", "./part-1.json", "part-2.json", "part-3.json")
+
+
 def _other_candidate(desk: Desk) -> Called:
+    (desk.folder / "part-2.json").unlink()
     assert _shard(desk, 2, 3, model="right.onnx").code == 0
     return _all(desk)
 
@@ -158,11 +177,13 @@ def _other_rules(desk: Desk) -> Called:
 
 
 def _other_number(desk: Desk) -> Called:
+    (desk.folder / "part-2.json").unlink()
     assert _shard(desk, 2, 4).code == 0
     return _all(desk)
 
 
 def _other_gold(desk: Desk) -> Called:
+    (desk.folder / "part-2.json").unlink()
     desk.module("shard_samples", _SAMPLES.replace("gold=gold", "gold=~gold"))
     assert _shard(desk, 2, 3).code == 0
     return _all(desk)
@@ -175,7 +196,8 @@ def _all(desk: Desk) -> Called:
 @pytest.mark.parametrize(
     ("merge", "words"),
     [
-        (_missing, "shard 2 is missing"),
+        (_missing, "--shard 2/3"),
+        (_given_twice, "part-1.json"),
         (_twice, "are both shard 2"),
         (_other_candidate, "candidate"),
         (_other_rules, "rules"),
@@ -189,6 +211,15 @@ def test_parts_of_several_comparisons_are_refused(cut: Desk, merge: Callable[[De
     assert called.code == 2
     assert called.err.count("error:") == 1
     assert words in called.err
+
+
+def test_a_file_that_is_no_part_is_named(cut: Desk) -> None:
+    assert _merged(cut, 2).code == 1
+    (cut.folder / "list.json").write_text("[1]", encoding="utf-8")
+    # The result of a comparison, a list, and a model.
+    for name in ("said.json", "list.json", "wrong.onnx"):
+        called = cut.call("merge", "part-1.json", name)
+        assert (called.code, f"{name} is no part" in called.err) == (2, True)
 
 
 def test_parts_are_bound_to_the_gold_and_strata_that_rules_read() -> None:
