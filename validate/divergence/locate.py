@@ -264,8 +264,11 @@ class _Search:
             limits = self._limit, self._inner_limit
             proof = Proof(self._ours, self._feeds, forcing, (self._sketches, self._wanted), limits)
             needed = proof.needed(forcing.forced, chosen)
-            certainty = PROVEN if proof.holds(needed, chosen) else _certainty(len(needed))
-            return [_located(region, certainty) for region in merged([chosen[name] for name in needed])]
+            places = [chosen[name] for name in needed]
+            # What was forced corrects the nodes that are not named too, so it proves nothing of those that are.
+            is_proven = not any(place.unnamed for place in places) and proof.holds(needed, chosen)
+            certainty = PROVEN if is_proven else _certainty(len(needed))
+            return [_located(region, POSSIBLE if region.unnamed else certainty) for region in merged(places)]
         # A place where the files show a difference is likelier than one where only values differ.
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)

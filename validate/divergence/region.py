@@ -26,7 +26,8 @@ class Region:
     `reference` has its nodes between the same tensors; it is empty where the candidate has one too many. `start` has
     the shared tensors, each by the candidate's name and the reference's. `is_clear` means that the files show the
     difference. `end` is the tensor that is forced, and the reference's in its place. `edges` are the tensors that the
-    reference reads here, each by the candidate's name and its own; None if not all nodes are known.
+    reference reads here, each by the candidate's name and its own; None if not all nodes are known. `unnamed` are the
+    candidate's other nodes that `end` corrects: they may be wrong as well.
     """
 
     candidate: Sequence[onnx.NodeProto]
@@ -36,6 +37,7 @@ class Region:
     is_clear: bool = True
     end: tuple[str, str] | None = None
     edges: Sequence[tuple[str, str]] | None = None
+    unnamed: Sequence[onnx.NodeProto] = ()
 
     @property
     def read(self) -> set[str]:

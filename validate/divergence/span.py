@@ -66,17 +66,37 @@ class Spans:
         place = replace(region, start=start, end=(name, other), edges=pairs)
         found = weight_that_differs((sides.candidate, ours), (sides.reference, theirs))
         if found is not None:
-            return replace(place, candidate=[found.node], reference=[found.other], words=found.words)
+            return self._of_one(place, ours, theirs, (found.node, [found.other], found.words))
         both = (sides.candidate, ours), (sides.reference, theirs)
         differing = attributes_that_differ(*both, rank)
         if differing is not None:
             node, partner, differences = differing
-            return replace(place, candidate=[node], reference=[partner], words=joined(differences, "; "))
+            return self._of_one(place, ours, theirs, (node, [partner], joined(differences, "; ")))
         added = epsilon_that_differs(*both)
         if added is not None:
-            return replace(place, candidate=[added[0]], reference=theirs, words=added[1])
+            return self._of_one(place, ours, theirs, (added[0], theirs, added[1]))
         words, is_clear = _difference(ours, theirs)
         return replace(place, candidate=ours, reference=theirs, words=words, is_clear=is_clear)
+
+    def _of_one(
+        self,
+        place: Region,
+        ours: Sequence[onnx.NodeProto],
+        theirs: Sequence[onnx.NodeProto],
+        found: tuple[onnx.NodeProto, Sequence[onnx.NodeProto], Words],
+    ) -> Region:
+        """Return the place with the node that shows a difference, and the others that forcing corrects too.
+
+        The nodes of one operator of the reference are named together.
+        """
+        node, partners, words = found
+        others = [each for each in ours if each is not node]
+        if len(theirs) == 1 or not others:
+            return replace(place, candidate=[node, *others], reference=partners, words=words)
+        first = list({other: name for name, other in place.start}.values()) or self.sides.candidate.inputs
+        more = say("divergence.not_alone", names=first, end=place.end[0] if place.end else "")
+        words = joined([words, more], "; ")
+        return replace(place, candidate=[node], reference=partners, words=words, unnamed=others)
 
     def force(self, regions: Sequence[Region], forcing: Forcing, before: float) -> dict[str, Region]:
         """Force the place that explains most of the error alone, else all of them; return those by forced tensor."""

@@ -346,6 +346,7 @@ _DIVERGENCE = {
     "divergence.equal_nodes": "both have {operator}, with equal attributes and constants, but its outputs differ",
     "divergence.equal_operators": "{operator} computes other values than the reference's {other_operator}",
     "divergence.added_here": "the candidate has {operators}, the reference has nothing here",
+    "divergence.not_alone": "other nodes between {names} and {end} may differ too",
     "divergence.span": "the reference has {other_operators}, the candidate {operators}",
     "divergence.attribute": "{name} is {candidate}, not {reference}",
     "divergence.constant": "input {number} ({input}) {difference}",

@@ -271,6 +271,23 @@ def test_an_attribute_that_differs_is_named_with_both_values(
         assert found.located[0].proven
 
 
+def test_of_several_faults_none_is_proven_without_the_others(
+    source: ModelRef, exported: onnx.ModelProto, tmp_path: Path
+) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(exported)
+    _weight(model, "c3", _zero_row)
+    _operator(model, "Erf", "Tanh", 0)
+    wrong = {node.name for node in model.graph.node if "c3" in node.input or node.op_type == "Tanh"}
+
+    found = _located(source, model, tmp_path)
+
+    assert found.located
+    proven = {name for place in found.located if place.proven for name in place.candidate_nodes}
+    assert not proven or wrong <= proven
+    assert wrong.intersection(name for place in found.located for name in place.candidate_nodes)
+
+
 def test_rows_beyond_the_budget_claim_nothing(source: ModelRef, exported: onnx.ModelProto, tmp_path: Path) -> None:
     onnx.save(exported, tmp_path / "candidate.onnx")
     candidate = ModelRef(text="candidate.onnx", folder=tmp_path, kind=SourceKind.ONNX)
