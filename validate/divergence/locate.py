@@ -303,6 +303,9 @@ class _Search:
             if other is None or name is None or name in forcing.forced:
                 continue
             whole = whole_region(region, name, other, sides)
+            if region.reference and not whole.reference and left > _LEFT * before:
+                # No run shows that the reference has nothing here.
+                whole = region
             if left <= _LEFT * before:
                 forcing.forced[name] = other
                 return {name: whole}
