@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Shell = Callable[..., subprocess.CompletedProcess[str]]
 
-pytestmark = [pytest.mark.slow, pytest.mark.torch]
+pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.thorough]
 
 ROWS = 120
 _IDS = 500

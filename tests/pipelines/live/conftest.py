@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +21,8 @@ from tests.loopback import QuietHandler, serving
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
+
+    Interrupted = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @dataclass
@@ -138,5 +143,38 @@ def load(finished: Desk, served: Served) -> Callable[..., Called]:
 
     def call(*more: str) -> Called:
         return finished.json("load", served.address, "--against", "tiny@prod", "--samples", "inputs.npz", *more)
+
+    return call
+
+
+@pytest.fixture
+def interrupted(finished: Desk, served: Served) -> Interrupted:
+    """Return a function that calls a command by itself, and sends it SIGINT while the server answers a request.
+
+    It takes the number of that request, what the server answers, and the words of the command. It returns the exit code
+    and the JSON.
+    """
+
+    def call(at: int, answer: Callable[[int, Any], Any], command: str, *given: str) -> tuple[int, dict[str, Any]]:
+        processes: list[subprocess.Popen[bytes]] = []
+
+        def changed(number: int, logits: Any) -> Any:  # noqa: ANN401 - as the server has it
+            if number == at:
+                processes[0].send_signal(signal.SIGINT)
+            return answer(number, logits)
+
+        served.changed = changed
+        words = [command, served.address, "--against", "tiny@prod", "--samples", "inputs.npz", *given]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "paritygate", *words, "--json", "interrupted.json"],
+                cwd=finished.folder,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        code = processes[0].wait(600)
+        data: dict[str, Any] = json.loads((finished.folder / "interrupted.json").read_text(encoding="utf-8"))
+        return code, data
 
     return call

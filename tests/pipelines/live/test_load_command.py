@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ from paritygate.signature import Signature, TensorSpec, rename_signature
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
-    from tests.pipelines.live.conftest import Served
+    from tests.pipelines.live.conftest import Interrupted, Served
 
     Load = Callable[..., Called]
 
@@ -120,17 +118,12 @@ def test_a_server_that_stops_answering_ends_the_load(served: Served, load: Load)
     assert 20 <= data["lost"] <= 30
 
 
-def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(served: Served, load: Load) -> None:
-    def changed(number: int, logits: np.ndarray) -> np.ndarray:
-        if number == 100:
-            os.kill(os.getpid(), signal.SIGINT)
-        return logits
+def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(interrupted: Interrupted) -> None:
+    given = ("--users", "2", "--rate", "10", "--seconds", "60")
 
-    served.changed = changed
-    called = load("--users", "2", "--rate", "10", "--seconds", "60")
+    code, data = interrupted(100, lambda _, logits: logits, "load", *given)
 
-    data = called.data
-    assert (called.code, data["verdict"], data["is_interrupted"]) == (130, "inconclusive", True), str(called)
+    assert (code, data["verdict"], data["is_interrupted"]) == (130, "inconclusive", True)
     assert (len(data["steps"]), len(data["left_out"]), data["answers"]) == (1, 1, data["requests"])
     assert data["steps"][0]["why_not"]
 

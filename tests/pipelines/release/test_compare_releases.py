@@ -73,6 +73,7 @@ def test_sizes_that_the_release_declares_have_to_hold(released: Desk) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_a_released_copy_of_the_source_is_written_by_its_name_as_well(released: Desk) -> None:
     released.module("net", _NET)
     dims = {"batch": {"min": 1, "opt": 8, "max": 64}, "time": {"min": 1, "opt": 8, "max": 32}}

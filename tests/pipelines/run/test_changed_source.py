@@ -112,7 +112,7 @@ def _gold(max_drop: float) -> dict[str, object]:
     ("spec", "before", "after"),
     [
         (_spec_of_file, {"decisions": {"logits": {"threshold": 0.0}}}, {"decisions": {"logits": {"threshold": 0.25}}}),
-        (_spec, _gold(0.2), _gold(0.1)),
+        pytest.param(_spec, _gold(0.2), _gold(0.1), marks=pytest.mark.thorough),
     ],
 )
 def test_another_boundary_of_a_decision_or_a_metric_converts_nothing(

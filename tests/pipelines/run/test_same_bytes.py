@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.pipelines.conftest import Desk
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.thorough]
 
 TARGETS = ["onnx-fp32", "openvino-fp32", "tflite-fp32"]
 # All conversions in one process, so that TensorFlow is imported once.
