@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.cli.formats import Result
     from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.pipelines.report.terminal.printing import Shown
-    from paritygate.pipelines.scale.comparison import Engine
+    from paritygate.pipelines.scale.engine import Engine
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

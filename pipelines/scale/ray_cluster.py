@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 from paritygate import __version__
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, LostWorkerError, MissingBackendError, UsageError
-from paritygate.machine import available_processors, machine_facts
+from paritygate.machine import available_processors, machine_facts, threads_allowed
 from paritygate.pipelines.scale.workers import limit_threads
 from paritygate.text import first_line
 
 _Result = TypeVar("_Result")
 # No statistics of use are sent, and no folder is uploaded where `uv run` started the command.
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-_HERE = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+# Without a cluster of several machines, as on a desktop, Ray listens on 127.0.0.1 alone.
+_ENVIRONMENT_HERE = {**_ENVIRONMENT, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_HERE = {"address": "local", "include_dashboard": False}
 _CONNECT_S = 10.0
 _ANSWER_S = 120.0
 
@@ -37,7 +39,7 @@ def ray_workers(
         BackendError: There is no such cluster, or a machine has other versions, or lacks one of the `paths`.
     """
     require_backend("ray")
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(_ENVIRONMENT if address else _ENVIRONMENT_HERE)
     import ray
 
     processors = max(workers, available_processors() // workers * workers)
@@ -50,7 +52,7 @@ def ray_workers(
         ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (OSError, RuntimeError, ValueError) as err:
         msg = f"Ray {f'at {address}' if address else 'on this machine'} cannot be used: {first_line(err)}"
-        raise BackendError(msg, hint="check the cluster, or use --engine processes", command="ray status") from err
+        raise BackendError(msg, hint="check it with ray status; if it wants a token, export RAY_AUTH_MODE=token") from err
     signal.signal(signal.SIGTERM, terminate)
     try:
         machines = {
@@ -61,7 +63,7 @@ def ray_workers(
             raise BackendError(msg, hint="add a machine", command=f"ray start --address {address}")
         _check_machines({key: node["NodeManagerAddress"] for key, node in machines.items()}, paths)
         cores = [int(node["Resources"]["CPU"]) for node in machines.values()]
-        threads = max(1, min(sum(cores) // workers, *cores))
+        threads = threads_allowed() or max(1, min(sum(cores) // workers, *cores))
         place = f"{workers} at a time by Ray, machines: {len(machines)}, processors of each: {threads}"
         yield RayWorkers(place, threads, are_threads_limited=are_threads_limited)
     finally:
@@ -102,11 +104,11 @@ class RayWorkers:
         return result
 
     def stop(self) -> None:
-        """Interrupt the calls."""
+        """Interrupt the calls, each once, so that none is interrupted while it tidies up."""
         import ray
 
-        for running in tuple(self._running):
-            ray.cancel(running)
+        while self._running:
+            ray.cancel(self._running.pop())
 
 
 def _check_address(address: str) -> None:
