@@ -52,7 +52,7 @@ def ray_workers(
         ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (OSError, RuntimeError, ValueError) as err:
         msg = f"Ray {f'at {address}' if address else 'on this machine'} cannot be used: {first_line(err)}"
-        raise BackendError(msg, hint="check it with ray status; if it wants a token, export RAY_AUTH_MODE=token") from err
+        raise BackendError(msg, hint="check it with ray status; for a token, export RAY_AUTH_MODE=token") from err
     signal.signal(signal.SIGTERM, terminate)
     try:
         machines = {
