@@ -89,10 +89,7 @@ _LIMITS_ELSEWHERE: Mapping[str, str] = {
 
 
 # Commands whose arguments users guess otherwise.
-_FORMS: Mapping[str | None, str] = {
-    "alias": "MODEL ALIAS VERSION",
-    "rollback": "MODEL --alias ALIAS",
-}
+_FORMS: Mapping[str | None, str] = {"alias": "MODEL ALIAS VERSION", "rollback": "MODEL --alias ALIAS"}
 
 
 def _limit_meant(command: click.Command, option: str) -> UsageError:

@@ -195,10 +195,7 @@ time_limit_option = click.option(
 
 
 sign_option = click.option(
-    "--sign",
-    type=LocalPath(path_type=Path),
-    metavar="KEY",
-    help="Sign the release with this private key, a PEM file.",
+    "--sign", type=LocalPath(path_type=Path), metavar="KEY", help="Sign the release with this private key, a PEM file."
 )
 
 
@@ -260,12 +257,7 @@ cast_option = click.option(
 
 
 def samples_given(
-    text: str,
-    *,
-    batch_size: int,
-    columns: Iterable[str],
-    cast: Iterable[str],
-    pad: Iterable[str],
+    text: str, *, batch_size: int, columns: Iterable[str], cast: Iterable[str], pad: Iterable[str]
 ) -> SampleSource:
     """Return the samples of --samples and of the options above; paths start from the current directory."""
     from paritygate.validate.samples.source import SampleSource

@@ -177,10 +177,7 @@ def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
     failed = failed_comparison(job, err)
     return replace(
         failed,
-        checks=[
-            Check(name="distinct", status=Status.ERROR, kind=Kind.NOT_MEASURED, detail=detail),
-            *failed.checks,
-        ],
+        checks=[Check(name="distinct", status=Status.ERROR, kind=Kind.NOT_MEASURED, detail=detail), *failed.checks],
     )
 
 

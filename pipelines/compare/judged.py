@@ -12,13 +12,7 @@ from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
 from paritygate.pipelines.compare.probes import Answers
-from paritygate.pipelines.compare.result import (
-    ComparisonResult,
-    SideResult,
-    code_notes,
-    output_result,
-    stratum_result,
-)
+from paritygate.pipelines.compare.result import ComparisonResult, SideResult, code_notes, output_result, stratum_result
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate

@@ -82,11 +82,7 @@ class OpenedReference:
 
 
 def open_reference(
-    job: ComparisonJob,
-    folder: Path,
-    read: Callable[[], Iterator[Batch]],
-    report: Progress,
-    partial: PartialResultFile,
+    job: ComparisonJob, folder: Path, read: Callable[[], Iterator[Batch]], report: Progress, partial: PartialResultFile
 ) -> OpenedReference:
     """Return the reference: as recorded, or recorded now in a folder of this name below `folder`."""
     ref = job.reference

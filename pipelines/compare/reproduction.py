@@ -113,12 +113,7 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
         return f"{job.again} --probes {probe}"
     words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
     # Probes depend on the seed.
-    words += [
-        "--probes",
-        probe,
-        *_options(job, job.rules.outputs, Scope.PROBES),
-        *words_of_roles(job.roles),
-    ]
+    words += ["--probes", probe, *_options(job, job.rules.outputs, Scope.PROBES), *words_of_roles(job.roles)]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
     words += [

@@ -53,10 +53,7 @@ class ComparisonContext:
 
 
 def session_plan(
-    job: ComparisonJob,
-    candidate: ModelCandidate,
-    outputs: tuple[str, ...],
-    place: ComparisonContext,
+    job: ComparisonJob, candidate: ModelCandidate, outputs: tuple[str, ...], place: ComparisonContext
 ) -> SessionPlan:
     """Return how the candidate runs again."""
     from paritygate.validate.probes.sessions.session import SessionPlan

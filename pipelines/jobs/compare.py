@@ -90,13 +90,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0)
 
     result = run_gate(
-        candidate,
-        expected,
-        read_watched,
-        job.rules,
-        workspace=workspace,
-        left_out=left_out,
-        progress=compared,
+        candidate, expected, read_watched, job.rules, workspace=workspace, left_out=left_out, progress=compared
     )
     passed = models.measured("passes", time.monotonic() - before)
     samples = SamplesCost(

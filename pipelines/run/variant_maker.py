@@ -167,12 +167,7 @@ class VariantMaker:
         if base is None:
             self._is_fit_known, self._ties = True, ties
         artifact = Artifact(
-            variant=variant,
-            folder=final,
-            main=made["main"],
-            signature=signature,
-            files=digests,
-            made_by=made_by,
+            variant=variant, folder=final, main=made["main"], signature=signature, files=digests, made_by=made_by
         )
         artifact.save()
         return artifact

@@ -50,11 +50,7 @@ def tune(
         ParitygateError: The released file fails on the samples.
     """
     released = release_to_serve(
-        request.repository,
-        request.model,
-        request.which,
-        kind_of("triton"),
-        variant=request.variant,
+        request.repository, request.model, request.which, kind_of("triton"), variant=request.variant
     )
     name = check_name("model", request.name or request.model)
     endpoint = address_of(request, name, released.details.version)

@@ -27,9 +27,7 @@ _HINT_OF_OUTPUT = (
 
 
 def parse_tolerance(
-    precision: Precision,
-    declared: Mapping[str, Any],
-    columns: Mapping[str, Sequence[str]] | None = None,
+    precision: Precision, declared: Mapping[str, Any], columns: Mapping[str, Sequence[str]] | None = None
 ) -> Tolerance:
     """Return the default tolerance of a precision with the declared limits in place of its own.
 

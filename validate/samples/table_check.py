@@ -97,10 +97,7 @@ def _check_width(
 
 
 def _check_side_by_side(
-    source: SampleSource,
-    by_name: Mapping[str, TensorSpec],
-    columns: Mapping[str, Column],
-    signature: Signature | None,
+    source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column], signature: Signature | None
 ) -> None:
     """Raise if the one missing input can consist of unused columns; the hint names them."""
     missing = [spec for name, spec in by_name.items() if name not in columns]

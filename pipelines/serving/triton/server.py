@@ -62,10 +62,5 @@ def _first_row(samples: SampleSource, signature: Signature) -> dict[str, NDArray
 
 
 KIND = ServerKind(
-    reads="Triton",
-    formats=tuple(BACKENDS),
-    make=_make,
-    shown=version_in_config,
-    files_of=files_of,
-    reads_stores=True,
+    reads="Triton", formats=tuple(BACKENDS), make=_make, shown=version_in_config, files_of=files_of, reads_stores=True
 )

@@ -17,15 +17,7 @@ import numpy as np
 from paritygate.validate.measure import statistics
 from paritygate.validate.measure.decisions import DecisionState
 from paritygate.validate.measure.histogram import BINS, Histogram
-from paritygate.validate.measure.parts.exact_sums import (
-    Exact,
-    ExactSums,
-    as_float,
-    log_of,
-    moments,
-    of_log,
-    power_sums,
-)
+from paritygate.validate.measure.parts.exact_sums import Exact, ExactSums, as_float, log_of, moments, of_log, power_sums
 from paritygate.validate.measure.parts.state_data import (
     Counts,
     Number,

@@ -12,10 +12,7 @@ from paritygate.pipelines.cli.options import run_and_root_options, run_path
 @click.command("report")
 @run_and_root_options
 @click.option(
-    "--against",
-    type=run_path,
-    metavar="DIR",
-    help="The run folder to compare with, such as that of the last release.",
+    "--against", type=run_path, metavar="DIR", help="The run folder to compare with, such as that of the last release."
 )
 def command(*, run_folder: Path | None, against: Path | None) -> int:
     """Set a run beside another one: verdicts, differences, size, speed, and what was changed between the two.
