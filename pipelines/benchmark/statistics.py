@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.pipelines.benchmark.result import Speedup
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NS_PER_MS = 1e6
 _SECONDS_PER_HOUR = 3600.0

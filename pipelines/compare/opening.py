@@ -45,7 +45,6 @@ from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import is_table
 
 if TYPE_CHECKING:
-    from paritygate.batch import Batch
     from paritygate.signature import Signature
 
 

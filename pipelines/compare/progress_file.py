@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ParitygateError
 from paritygate.files import read_json, write_json_atomically
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.result import SideResult
 from paritygate.validate.reference.recording import RECORD_FILE
-
-if TYPE_CHECKING:
-    from paritygate.models.source import ModelRef
 
 _FILE = "partial.json"
 

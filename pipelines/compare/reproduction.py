@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.codec import to_data
 from paritygate.files import storage_errors
@@ -24,10 +24,7 @@ from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBat
 from paritygate.validate.probes.run import FailedBatch
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 _PROBE, _VARIED = "probe", "varied"
 _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data, with_finite
@@ -33,9 +33,6 @@ from paritygate.validate.probes.probe_budget import SamplesCost
 from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.split import RowsLeftOut
-
-if TYPE_CHECKING:
-    from paritygate.batch import Batch
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:

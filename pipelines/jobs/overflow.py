@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data
@@ -23,9 +24,6 @@ from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.split import rows_kept
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Kinds of dtypes without overflow: integers, booleans, text.
 _NO_FLOATS = frozenset("biuSUO")

@@ -6,9 +6,10 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import finite_or_none
@@ -24,11 +25,8 @@ from paritygate.validate.measure.decisions import Decision
 from paritygate.validate.measure.parts.state_data import packed, read, unpacked
 from paritygate.validate.measure.valid_positions import left_out_of, like
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
-    Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+Outputs = Mapping[str, NDArray[np.generic]]
+Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 
 def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 # Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
 _MANTISSA_BITS = 7

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
 from paritygate.validate.probes.graph.uses import GraphUse
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Form, InputRole, Role
 from paritygate.validate.probes.inputs.survey import InputSurvey, Survey
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MASK_WORDS = frozenset({"mask", "masks", "padding", "valid"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
@@ -35,10 +35,7 @@ from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.words.sentence import Words, render, say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    _Outputs = Mapping[str, NDArray[np.generic]]
+_Outputs = Mapping[str, NDArray[np.generic]]
 
 # The mean is judged over many rows: a single row may exceed its limit legitimately.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})

@@ -6,9 +6,9 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.machine import available_processors
@@ -18,9 +18,6 @@ from paritygate.models.tensorflow.tflite_graph import precision_of_tflite
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFacts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CPU = "cpu"
 

@@ -6,9 +6,10 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
@@ -26,9 +27,6 @@ from paritygate.models.openvino.settings import DEFAULT_HINT, CompiledOpenvino, 
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFacts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _PRECISION_OF_HINT = {"bf16": Precision.BF16, "f16": Precision.FP16}
 _BFLOAT16 = "bfloat16"

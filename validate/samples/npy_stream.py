@@ -9,15 +9,12 @@ import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import InputFileError
 from paritygate.text import first_line
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Errors of a broken archive, besides those of the operating system (RuntimeError: encrypted).
 _BROKEN = (

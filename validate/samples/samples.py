@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.backends import require_backend
 from paritygate.batch import Batch
@@ -32,9 +32,6 @@ from paritygate.validate.samples.random_rows import read_random_rows
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, no_rows, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
 from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = [
     "DEFAULT_BATCH_SIZE",

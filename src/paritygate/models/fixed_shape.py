@@ -11,15 +11,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import read_json, write_json_atomically
-from paritygate.signature import Signature, is_float_dtype, is_integer_dtype
-
-if TYPE_CHECKING:
-    from paritygate.signature import TensorSpec
+from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
 
 FIXED_SHAPE_FILE = "fixed-shape.json"
 

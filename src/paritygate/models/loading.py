@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.files import digest_of_file
@@ -19,10 +19,7 @@ from paritygate.models.example import Example
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.source import ModelRef, SourceKind, kind_of_object, load_source_object, source_files
 from paritygate.models.source_copy import is_source_copy, load_source_copy
-from paritygate.signature import rename_signature
-
-if TYPE_CHECKING:
-    from paritygate.signature import Signature
+from paritygate.signature import Signature, rename_signature
 
 _OBJECTS: ContextVar[Mapping[str, Any]] = ContextVar("live_objects")
 

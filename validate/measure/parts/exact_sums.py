@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.measure.parts.state_data import Number, read, spelled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # A number without rounding; a float only where it is not finite.
 Exact = Fraction | float

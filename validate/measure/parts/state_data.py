@@ -7,15 +7,13 @@ import binascii
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.codec import UnreadError, read_as
 from paritygate.validate.measure.figures import WorstRow
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _T = TypeVar("_T")
 

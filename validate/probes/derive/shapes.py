@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.signature import is_float_dtype
 from paritygate.validate.probes.derive.longer_rows import of_size, real_at_both_ends, real_throughout
@@ -15,9 +15,6 @@ from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, cohere
 from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.probes.inputs.survey import Rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAME = "shapes"
 _ROWS = 3

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.runners.endpoint.tensors import DATATYPES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _HINT = 'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data": [...]}]}'
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
@@ -16,9 +17,6 @@ from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.json_values import array_of, shown
 from paritygate.validate.runners.endpoint.tensors import as_json_values, is_text
 from paritygate.validate.runners.endpoint.words import in_short
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _HINT = "correct the mapping of --endpoint-json, or the server"
 

@@ -11,16 +11,14 @@ import itertools
 import math
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.signature import is_float_dtype
 from paritygate.utf8 import is_utf8
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # NumPy's arrays have at most so many axes.
 _MOST_AXES = 32

@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
@@ -20,9 +21,6 @@ from paritygate.validate.runners.endpoint.descriptions import mapping_in, refuse
 from paritygate.validate.runners.endpoint.json_values import array_of, shown
 from paritygate.validate.runners.endpoint.tensors import dim_of, is_text
 from paritygate.validate.runners.endpoint.words import in_short
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 DEFAULT_SIGNATURE = "serving_default"
 _HINT = "outputs are expected by name, as the metadata of the model has them"
