@@ -34,8 +34,7 @@ def our_file() -> Iterator[None]:
     try:
         yield
     except InputFileError as err:
-        msg = f"the converted model is unsound: {err}"
-        raise ConversionError(msg, hint=err.hint) from err
+        raise ConversionError(f"the converted model is unsound: {err}", hint=err.hint) from err
 
 
 def as_promised(  # noqa: PLR0913 - what was asked for, what was found, and how strictly

@@ -315,8 +315,7 @@ def _run(candidate: _Call, inputs: Sequence[torch.Tensor], trial: _Trial) -> Seq
         raise
     except Exception as err:
         why = reason_in_torchscript(err) or f"{type(err).__name__}: {one_line(err)}"
-        msg = f"the converted model fails at {trial}{_blame(trial)}: {why}"
-        raise ConversionError(msg, hint=_hint(trial)) from err
+        raise ConversionError(f"the converted model fails at {trial}{_blame(trial)}: {why}", hint=_hint(trial)) from err
 
 
 def _blame(trial: _Trial) -> str:

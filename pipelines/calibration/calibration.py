@@ -163,8 +163,7 @@ def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Calla
                 _check_inputs(batch, signature)
                 yield batch
         except UsageError as err:
-            msg = f"calibration: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"calibration: {err}", **err.next_step) from err
 
     return read_checked
 

@@ -145,8 +145,7 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = meant(args[0], COMMANDS) or f" (commands: {', '.join(COMMANDS)})"
-            msg = f"no such command {args[0]!r}{near}"
-            raise click.UsageError(msg, ctx)
+            raise click.UsageError(f"no such command {args[0]!r}{near}", ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -52,8 +52,7 @@ def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None
 
 def _check_target(path: Path) -> None:
     if path.is_dir():
-        msg = f"--json cannot write {path} because it is a folder"
-        raise UsageError(msg, hint="name a file with --json")
+        raise UsageError(f"--json cannot write {path} because it is a folder", hint="name a file with --json")
     _check_folder("--json", path, path.parent)
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is not a JSON result, so it is not overwritten"
@@ -206,8 +205,7 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) 
         return
     limit = bytes_of(text)
     if limit is None:
-        msg = f"{text!r} is no size (allowed: {SIZES_ALLOWED})"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"{text!r} is no size (allowed: {SIZES_ALLOWED})")
     ctx.with_resource(memory_limit(limit))
 
 

@@ -60,8 +60,7 @@ def parse_model(
         hint = "give a SavedModel folder, one that record wrote, or one that save_pretrained wrote"
         raise InputFileError(msg, hint=hint)
     if path.suffix == ".npz":
-        msg = f"recorded outputs {path} do not exist"
-        raise InputFileError(msg, hint="give a .npz file with the outputs")
+        raise InputFileError(f"recorded outputs {path} do not exist", hint="give a .npz file with the outputs")
     # Runners of models with fixed dims follow the rule next to it.
     rule = path.parent / FIXED_SHAPE_FILE
     has_rule = path.is_file() and rule.is_file()
@@ -135,8 +134,7 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
             msg = f"--takes names the {side}, but {model.name} is recorded outputs, which have no inputs"
             raise UsageError(msg, hint=f"leave {side} out of --takes")
         if not all(names):
-            msg = f"--takes {side}={takes[side]!r} names an input without a name"
-            raise UsageError(msg, hint=_TAKES_EXAMPLE)
+            raise UsageError(f"--takes {side}={takes[side]!r} names an input without a name", hint=_TAKES_EXAMPLE)
         sides[side] = replace(model, takes=names)
     for side in takes:
         if side not in _SIDES:

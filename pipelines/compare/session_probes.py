@@ -179,6 +179,5 @@ class Unclipped:
         write = write_without_ranges if self._ref.kind is SourceKind.ONNX else write_openvino_without_ranges
         path = write(self._ref.path, self._folder)
         if path is None:
-            msg = f"{self._ref.name} holds no activation that is quantized within a range"
-            raise ParitygateError(msg)
+            raise ParitygateError(f"{self._ref.name} holds no activation that is quantized within a range")
         return open_model(replace(self._ref, text=path.name, folder=path.parent), self._device)

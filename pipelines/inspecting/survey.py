@@ -149,8 +149,7 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         seen.add(batch)
         report("reading the samples", seen.rows, 0)
     if not seen.rows:
-        msg = "the samples hold no rows"
-        raise ZeroRowsError(msg, hint="give at least one row, which shows the model's inputs")
+        raise ZeroRowsError("the samples hold no rows", hint="give at least one row, which shows the model's inputs")
     survey = seen.surveyor.finish()
     roles = infer_roles(signature, survey, uses=uses)
     return ModelSurvey(

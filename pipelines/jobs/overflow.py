@@ -56,8 +56,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         rows += batch.rows
         report("looking for overflow", rows, 0)
     if not rows:
-        msg = "the samples hold no rows"
-        raise ZeroRowsError(msg, hint="give at least one row")
+        raise ZeroRowsError("the samples hold no rows", hint="give at least one row")
     hidden = [(row, name) for row, name, off in suspects if off > args["limit"] * max(1.0, spread[name].std)]
     first, output = (*broken, *hidden, ("", ""))[0]
     non_finite = {row for row, _ in broken}

@@ -35,8 +35,7 @@ def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: typ
     allowed, what = _KINDS[of]
     for key, value in given.items():
         if not isinstance(key, str) or not isinstance(value, allowed):
-            msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
-            raise UsageError(msg, hint=hint)
+            raise UsageError(f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name", hint=hint)
     return dict(given)
 
 
@@ -53,8 +52,7 @@ def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
             msg = f"{option} {text!r} is not of the form NAME=VALUE"
             raise UsageError(msg, hint=f"write for example {option} {example}")
         if name in values:
-            msg = f"{option} names {name!r} twice"
-            raise UsageError(msg, hint="give each name once")
+            raise UsageError(f"{option} names {name!r} twice", hint="give each name once")
         values[name] = value
     return values
 
@@ -160,8 +158,7 @@ def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[
             msg = f"{option} {text!r} gives no reason, only the placeholder"
             raise UsageError(msg, hint=f"give the reason: {option} {name}='{example}'")
         if name in reasons:
-            msg = f"{option} names {name!r} twice"
-            raise UsageError(msg, hint="give each name once")
+            raise UsageError(f"{option} names {name!r} twice", hint="give each name once")
         reasons[name] = reason.strip()
     return reasons
 

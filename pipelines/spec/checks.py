@@ -143,8 +143,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     try:
         valid_positions(resolved.valid_where, [signature])
     except UsageError as err:
-        msg = f"spec {origin}: outputs: {err}"
-        raise UsageError(msg, **err.next_step) from err
+        raise UsageError(f"spec {origin}: outputs: {err}", **err.next_step) from err
 
 
 def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
@@ -186,8 +185,7 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
             check_rank(decision, len(output.shape))
             check_classes(decision, output.shape)
         except UsageError as err:
-            msg = f"{where}: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"{where}: {err}", **err.next_step) from err
 
 
 def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:

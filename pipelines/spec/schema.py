@@ -382,8 +382,7 @@ class ResolvedSpec:
                 self.columns,
             )
         except UsageError as err:
-            msg = f"spec {self.origin}: {variant}: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"spec {self.origin}: {variant}: {err}", **err.next_step) from err
 
     def rules(self, variant: Variant) -> GateRules:
         """Return the gate's rules for a variant."""

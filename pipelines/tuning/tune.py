@@ -100,8 +100,7 @@ def _written(result: TuneResult, view: PresentView, control: ModelControl | None
     """Return the result once the view has the best settings, and the server had to read it."""
     settings = result.settings
     if settings is None:
-        msg = "a search that passed has no settings"
-        raise MeasurementError(msg)
+        raise MeasurementError("a search that passed has no settings")
     is_written = settings != view.settings
     updated = replace(result, is_written=is_written)
     plot = chart_of(updated)

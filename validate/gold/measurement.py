@@ -36,8 +36,7 @@ def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None
             msg = f"gold {rule} is of an output that is not compared (compared: {', '.join(compared) or 'none'})"
             raise UsageError(msg, hint="name one of the outputs compared")
         if [str(other) for other in rules].count(str(rule)) > 1:
-            msg = f"gold {rule} is declared twice"
-            raise UsageError(msg, hint="give each metric of an output once")
+            raise UsageError(f"gold {rule} is declared twice", hint="give each metric of an output once")
 
 
 class GoldComparison:
@@ -117,8 +116,7 @@ class GoldComparison:
         if any(len(column) != rows for (column,) in self._columns.values()) or any(
             len(codes) != rows or (rows and not 0 <= codes.min() <= codes.max() < values) for codes, values in of_strata
         ):
-            msg = "columns of gold do not fit together"
-            raise ValueError(msg)
+            raise ValueError("columns of gold do not fit together")
 
     def finish(self, *, seed: int) -> GoldStatistics:
         """Return the metrics; raise UsageError where no row carries gold."""

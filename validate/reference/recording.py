@@ -259,8 +259,7 @@ def _recording_of(path: Path, content: bytes) -> Recording:
         recording = from_json(Recording, {**data, "folder": str(path.parent)})
         check_names([*recording.chunks, *recording.model.get("files", ())])
     except ValueError as err:
-        msg = f"{path} is corrupt: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err
     if any("own_spread" not in profile for profile in data["profiles"].values()):
         # Its profiles are written differently now, but others name it by this digest.
         return replace(recording, digest_before=digest_of_json(data))

@@ -41,8 +41,7 @@ def open_model(loaded: LoadedModel) -> OpenvinoRunner:
     """
     import_openvino()
     if loaded.device != "cpu":
-        msg = f"OpenVINO models are run on the cpu, not on {loaded.device!r}"
-        raise BackendError(msg, hint="run it on device cpu")
+        raise BackendError(f"OpenVINO models are run on the cpu, not on {loaded.device!r}", hint="run it on device cpu")
     path = loaded.ref.path
     network = read_openvino(path)
     own = signature_of_openvino(network, loaded.ref.rename)

@@ -78,13 +78,11 @@ def read_fixed_shape(path: Path) -> FixedShape:
     """Return the rule in a file; raise InputFileError if it is missing or corrupt."""
     again = "make the artifact again with: convert-and-validate export"
     if not path.is_file():
-        msg = f"the rule for fixed dims is missing: {path}"
-        raise InputFileError(msg, hint=again)
+        raise InputFileError(f"the rule for fixed dims is missing: {path}", hint=again)
     try:
         return from_data(FixedShape, read_json(path))
     except ValueError as err:
-        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
 
 
 def _symbols(specs: Iterable[TensorSpec]) -> tuple[str, ...]:

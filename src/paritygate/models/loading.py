@@ -156,8 +156,7 @@ def live_object(text: str) -> Any:  # noqa: ANN401 - whatever Python code gave
     """Return the object of a source; raise BackendError if another process has it."""
     objects = _OBJECTS.get({})
     if text not in objects:
-        msg = f"{text!r} is an object of another process"
-        raise BackendError(msg, hint="give a path, or module:callable")
+        raise BackendError(f"{text!r} is an object of another process", hint="give a path, or module:callable")
     return objects[text]
 
 

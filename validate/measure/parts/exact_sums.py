@@ -101,8 +101,7 @@ class ExactSums:
         """Add the sums that `to_data` wrote; raise ValueError for anything else."""
         texts = read(list[str], data["sums"])
         if len(texts) != len(self._whole):
-            msg = f"{len(texts)} sums where {len(self._whole)} are expected"
-            raise ValueError(msg)
+            raise ValueError(f"{len(texts)} sums where {len(self._whole)} are expected")
         self._whole = [one + _whole_of(text) for one, text in zip(self._whole, texts, strict=True)]
         for at, number in read(list[tuple[int, Number]], data["odd"]):
             self._odd[at] += number
@@ -118,8 +117,7 @@ def _text(whole: int) -> str:
 def _whole_of(text: str) -> int:
     digits, _, zeros = text.partition(":")
     if len(digits) > _MOST_DIGITS or not 0 <= int(zeros) <= _MOST_DIGITS:
-        msg = "a sum has too many digits"
-        raise ValueError(msg)
+        raise ValueError("a sum has too many digits")
     return int(digits or "0", 16) << (4 * int(zeros))
 
 

@@ -55,8 +55,7 @@ def read(kind: type[_T] | Any, data: object) -> Any:  # noqa: ANN401 - of the ki
         return read_as(kind, data)
     except UnreadError as err:
         shown = repr(data)
-        msg = f"a value is not as expected: {shown[:40]}"
-        raise ValueError(msg) from err
+        raise ValueError(f"a value is not as expected: {shown[:40]}") from err
 
 
 def fields_data(state: object, kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,8 +91,7 @@ def dense(pairs: Counts, shape: tuple[int, ...]) -> NDArray[np.int64]:
     counts = np.zeros(math.prod(shape), dtype=np.int64)
     for place, count in pairs:
         if not (0 <= place < counts.size and count >= 0):
-            msg = f"a count of {count} at place {place} of {counts.size}"
-            raise ValueError(msg)
+            raise ValueError(f"a count of {count} at place {place} of {counts.size}")
         counts[place] = count
     return counts.reshape(shape)
 

@@ -76,8 +76,7 @@ class JsonFields:
         items = _get(name, said, mapping.response_rows)
         if not isinstance(items, list) or len(items) != rows:
             seen = f"a list of {len(items)}" if isinstance(items, list) else shown(items)
-            msg = f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows"
-            raise BackendError(msg, hint=_HINT)
+            raise BackendError(f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows", hint=_HINT)
         return _array(name, [_get(name, item, path) for item in items], mapping.dtype(name))
 
 

@@ -101,8 +101,7 @@ class TensorFlowServing:
         is_named = len(outputs) > 1 or (isinstance(results, dict) and results.keys() != {"b64"})
         by_name = results if is_named else {outputs[0].name: results}
         if results is None or not isinstance(by_name, dict):
-            msg = f"the answer of the server has no outputs by name (it is: {shown(said)})"
-            raise BackendError(msg, hint=_HINT)
+            raise BackendError(f"the answer of the server has no outputs by name (it is: {shown(said)})", hint=_HINT)
         arrays = {}
         for spec in outputs:
             if spec.name not in by_name:
