@@ -109,8 +109,7 @@ def _differences(
         return
     if keeps_names and list(by_name) != [spec.name for spec in wanted]:
         yield f"its {side}s come in the order {_listed(by_name)}, promised is {_listed(spec.name for spec in wanted)}"
-    fed = {dim for spec in promised.inputs for dim in spec.shape or ()}
-    names = _Names(dims=promised.dims, fed=fed, ties=ties)
+    names = _Names(dims=promised.dims, fed={dim for spec in promised.inputs for dim in spec.shape or ()}, ties=ties)
     for spec in wanted:
         there = by_name[spec.name]
         if there.dtype != spec.dtype:

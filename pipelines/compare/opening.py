@@ -113,8 +113,7 @@ def open_reference(
         if graph is not None:
             from paritygate.pipelines.compare.probe_recording import floors_of_graph
 
-            profiles = with_activation_floors(expected.profiles, floors_of_graph(graph))
-            expected = replace(expected, profiles=profiles)
+            expected = replace(expected, profiles=with_activation_floors(expected.profiles, floors_of_graph(graph)))
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
         partial.add_reference(described)
         return OpenedReference(expected=expected, signature=None, side=described, probes=None)

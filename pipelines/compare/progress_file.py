@@ -75,5 +75,4 @@ def side_not_opened(ref: ModelRef) -> SideResult:
     if ref.is_recorded:
         kind = "recording" if (ref.path / RECORD_FILE).is_file() else "recorded outputs"
     # Its code may have run although it returned nothing.
-    executes_code = ref.executes_code and ref.kind is not SourceKind.LIVE
-    return SideResult(name=ref.name, kind=kind, executes_code=executes_code)
+    return SideResult(name=ref.name, kind=kind, executes_code=ref.executes_code and ref.kind is not SourceKind.LIVE)

@@ -65,8 +65,7 @@ class FailureStore:
     def again(self, probe: str, failure: ProbeFailure) -> str:
         """Return the command that repeats a failure, of the whole probe where the batch was not saved."""
         # A failure of all batches together has no file.
-        keeps = failure.batch >= 0
-        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=keeps)
+        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=failure.batch >= 0)
 
     def _varied_batch(self) -> StoredProbeBatch | None:
         fallback = None

@@ -214,5 +214,4 @@ def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> No
         rank = len(shape)
         if not (-rank <= axis < rank and axis % rank != 0):
             msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
-            hint = f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out"
-            raise UsageError(msg, hint=hint)
+            raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out")

@@ -257,8 +257,7 @@ class ResolvedSpec:
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
             default = _SEARCHED_SHARE if is_searched else _HELD_OUT_SHARE
-            split = SampleSplit(share=part.share or default, seed=self.spec.seed)
-            return replace(samples, split=split)
+            return replace(samples, split=SampleSplit(share=part.share or default, seed=self.spec.seed))
         return SampleSource(
             text=part.source,
             folder=self.folder,

@@ -159,8 +159,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     step = Step(precision=plan.rules.precision, dtype=profile.dtype)
 
     def below(check: str, difference: float, magnitude: float) -> Words:
-        is_own_limit = check in plan.rules.tolerance.declared
-        return below_steps(step, difference, magnitude, is_own_limit=is_own_limit)
+        return below_steps(step, difference, magnitude, is_own_limit=check in plan.rules.tolerance.declared)
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(

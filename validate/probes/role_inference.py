@@ -227,8 +227,7 @@ def _with_positions(
     name: str, role: InputRole, roles: Mapping[str, InputRole], signature: Signature, survey: Survey
 ) -> InputRole:
     if role.role is Role.MASK and role.of is None:
-        of = _beside(name, roles, signature, survey)
-        return replace(role, of=of, axis=1)
+        return replace(role, of=_beside(name, roles, signature, survey), axis=1)
     if role.role is Role.ID:
         seen = survey.inputs[name]
         has_positions = bool(seen.shapes) and len(seen.shapes[0]) >= _MATRIX_RANK

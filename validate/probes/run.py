@@ -462,8 +462,7 @@ class JudgedProbe:
             if check is None:
                 continue
             if not is_excused(check, padding, self._question.rules.edge):
-                words = say("padding.failed", input=padding.mask.input, difference=check.words)
-                return replace(check, words=words)
+                return replace(check, words=say("padding.failed", input=padding.mask.input, difference=check.words))
             self._keep_padded(name, check, part)
         return None
 
@@ -542,8 +541,7 @@ class JudgedProbe:
             return
         # Activations beyond their ranges are no property of the rows that samples lack.
         is_calibration = all(edge.kind is OutOfSampleKind.CALIBRATION for edge in failed.edges)
-        is_finding = is_calibration or self._question.rules.edge is not EdgeRule.FAIL
-        failed = replace(failed, is_finding=is_finding)
+        failed = replace(failed, is_finding=is_calibration or self._question.rules.edge is not EdgeRule.FAIL)
         words = edges_in_words(failed.edges)
         self._found[words] = self._found.get(words, 0) + 1
         if words not in self._findings:
@@ -627,8 +625,7 @@ def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
                 name=_CONTRACT, status=Status.FAIL, words=say("probe.contract", output=name, **sides), output=name
             )
         if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(values)).any():
-            words = say("probe.not_finite", output=name)
-            return Check(name="finite", status=Status.FAIL, words=words, output=name)
+            return Check(name="finite", status=Status.FAIL, words=say("probe.not_finite", output=name), output=name)
     return None
 
 

@@ -89,8 +89,7 @@ class LiteRtRunner(Runner):
 
     @contextlib.contextmanager
     def _opened_again(self) -> Iterator[LiteRtRunner]:
-        model = open_tflite(self._path, threads=1)
-        yield LiteRtRunner(model=model, signature=self._served, path=self._path)
+        yield LiteRtRunner(model=open_tflite(self._path, threads=1), signature=self._served, path=self._path)
 
     def _newly_said(self, err: Exception) -> str:
         text = str(err)

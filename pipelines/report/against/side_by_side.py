@@ -144,8 +144,7 @@ def _speed_table(new: ReportData, old: ReportData) -> Table:
                 *(figure(_NOTHING if point is None else number(point.latency_ms.get("p50"))) for point in points),
             )
         )
-    columns = _heads(">size", ">speed-up", ">p50 ms")
-    return Table(caption="Size and speed", columns=columns, rows=tuple(rows))
+    return Table(caption="Size and speed", columns=_heads(">size", ">speed-up", ">p50 ms"), rows=tuple(rows))
 
 
 def _size(variant: VariantReport | None) -> str:

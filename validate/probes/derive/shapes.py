@@ -127,8 +127,7 @@ def resized(
     for dim, size in sizes.items():
         for name, axis in dim.places:
             elsewhere = [group.inputs[name] for group in context.survey.groups if group is not rows]
-            has_rows = name in rows.with_rows
-            longer = of_size(whole[name], axis, places_of(size), has_rows=has_rows, elsewhere=elsewhere)
+            longer = of_size(whole[name], axis, places_of(size), has_rows=name in rows.with_rows, elsewhere=elsewhere)
             whole[name] = _made(context, name, whole[name], axis, size) if longer is None else longer
     places = [order.index(row) for row in at]
     inputs = {name: array[places] if name in rows.with_rows else array for name, array in whole.items()}
