@@ -91,8 +91,8 @@ def question_of(
     return ProbeQuestion(
         rules=job.rules,
         outputs=outputs,
-        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape, candidate.largest_batch),
-        runtime=candidate.runtime,
+        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape, candidate.facts.largest_batch),
+        runtime=candidate.facts.runtime,
         unclipped=unclipped,
         keep=store.keep,
     )

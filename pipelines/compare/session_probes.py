@@ -60,7 +60,7 @@ def session_plan(
 
     return SessionPlan(
         seed=job.rules.seed,
-        why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
+        why_not_at_once="" if candidate.facts.may_be_called_at_once else "its runner is called once at a time",
         why_not_plain=why_not_plain(job),
         open_plain=plain_opener(job, place.models, "plain"),
         why_not_afresh=_why_not_afresh(job),
