@@ -110,10 +110,7 @@ def with_signatures(
     Raises:
         UsageError: A name is no side, or a side is no SavedModel.
     """
-    for side in signatures:
-        if side not in _SIDES:
-            msg = f"--signature names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
-            raise UsageError(msg, hint="write for example --signature reference=serving_default")
+    _check_sides("--signature", signatures, "write for example --signature reference=serving_default")
     chosen = (
         with_signature_key(model, signatures.get(side), f"--signature {side}")
         for side, model in zip(_SIDES, (reference, candidate), strict=True)
@@ -136,11 +133,15 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
         if not all(names):
             raise UsageError(f"--takes {side}={takes[side]!r} names an input without a name", hint=_TAKES_EXAMPLE)
         sides[side] = replace(model, takes=names)
-    for side in takes:
-        if side not in _SIDES:
-            msg = f"--takes names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
-            raise UsageError(msg, hint=_TAKES_EXAMPLE)
+    _check_sides("--takes", takes, _TAKES_EXAMPLE)
     return sides["reference"], sides["candidate"]
+
+
+def _check_sides(option: str, sides: Iterable[str], hint: str) -> None:
+    for side in sides:
+        if side not in _SIDES:
+            msg = f"{option} names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
+            raise UsageError(msg, hint=hint)
 
 
 def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emulated: bool = False) -> ModelRef:

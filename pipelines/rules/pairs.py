@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from paritygate.errors import UsageError
 from paritygate.text import a_or_an, is_placeholder
 
+_Number = TypeVar("_Number", int, float)
 # The classes of a value in Python, and their name. NumPy's numbers belong to these classes.
 _KINDS: Mapping[type, tuple[Any, str]] = {
     str: (str, "text"),
@@ -113,7 +114,7 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
         UsageError: A text is not of that form, a name occurs twice, or a value is no number.
     """
     values = pairs(option, texts, example=example)
-    return {name: _number(option, name, value, example) for name, value in values.items()}
+    return {name: _number(option, name, value, example, float) for name, value in values.items()}
 
 
 def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
@@ -126,19 +127,19 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
 
     def of_output(name: str, text: str) -> list[float | None]:
         parts = text.split(",")
-        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example) for part in parts]
+        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example, float) for part in parts]
 
     return {
-        name: of_output(name, value) if ":" in name else _number(option, name, value, example)
+        name: of_output(name, value) if ":" in name else _number(option, name, value, example, float)
         for name, value in pairs(option, texts, example=example).items()
     }
 
 
-def _number(option: str, name: str, value: str, example: str) -> float:
+def _number(option: str, name: str, value: str, example: str, of: type[_Number]) -> _Number:
     try:
-        return float(value)
+        return of(value)
     except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no number"
+        msg = f"{option} '{name}={value}': {value!r} is no {_KINDS[of][1]}"
         raise UsageError(msg, hint=f"write for example {option} {example}") from None
 
 
@@ -169,12 +170,7 @@ def whole_numbers(option: str, texts: Iterable[str], *, example: str) -> dict[st
     Raises:
         UsageError: A text is not of that form, a name occurs twice, or N is no whole number.
     """
-    return {name: _whole_number(option, name, value) for name, value in pairs(option, texts, example=example).items()}
-
-
-def _whole_number(option: str, name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no whole number"
-        raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
+    return {
+        name: _number(option, name, value, example, int)
+        for name, value in pairs(option, texts, example=example).items()
+    }
