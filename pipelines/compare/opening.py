@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, CacheMissError, ParitygateError, UsageError
@@ -24,6 +24,7 @@ from paritygate.pipelines.compare.probes import recorded_probes, request_of
 from paritygate.pipelines.compare.progress_file import PartialResultFile
 from paritygate.pipelines.compare.result import SideResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.signature import Signature
 from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.rule_checks import check_asked
@@ -43,9 +44,6 @@ from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import is_table
-
-if TYPE_CHECKING:
-    from paritygate.signature import Signature
 
 
 def why_apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:

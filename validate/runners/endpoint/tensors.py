@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.signature import TensorSpec
 from paritygate.utf8 import is_utf8
 from paritygate.validate.runners.endpoint.json_values import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 # Source: "Tensor Data Types" of the protocol's specification, version 2 (and BF16, which Triton added).
 DATATYPES: Mapping[str, str] = {
