@@ -26,6 +26,7 @@ from paritygate.pipelines.run.comparisons import (
     emulated_comparison_of,
 )
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.fp32_base import with_fp32_base
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
@@ -33,10 +34,9 @@ from paritygate.pipelines.spec.output_limits import check_limits_of_profiles
 from paritygate.precision import Precision
 from paritygate.text import counted
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.check import Verdict
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.words.sentence import say
 
 _CPU = "cpu"
 _RUN_ON_CPU = "validate it on the CPU too: --device cpu"
@@ -285,17 +285,3 @@ class _Validator:
         result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *reused])
         is_hiding = self._run.resolved.hides_inputs(is_leaving=False)
         return hidden(result) if is_hiding else result
-
-
-def with_fp32_base(result: ComparisonResult, base: str, verdict: str) -> ComparisonResult:
-    """Return the result of a variant with a check that its FP32 base, whose verdict is given, does not fail."""
-    if verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}:
-        status, words = Status.PASS, say("fp32_base", base=base)
-    elif verdict == Verdict.FAIL:
-        status, words = Status.FAIL, say("fp32_base.failed", base=base, verdict=verdict)
-    else:
-        # Nothing was seen of the base, so nothing is known of the cause.
-        status, words = Status.ERROR, say("fp32_base.unmeasured", base=base)
-    checks = [*result.checks, Check(name="fp32_base", status=status, words=words)]
-    judged = verdict_of(checks)
-    return replace(result, checks=checks, verdict=str(judged), exit_code=int(exit_code_of(judged)))

@@ -16,7 +16,7 @@ from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.run import workspace
-from paritygate.pipelines.run.validate import with_fp32_base
+from paritygate.pipelines.run.fp32_base import with_fp32_base
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import parse_spec
