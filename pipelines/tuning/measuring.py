@@ -7,14 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from paritygate.pipelines.live.checking import AnswerCheck
-from paritygate.pipelines.live.loops import (
-    Arrivals,
-    Window,
-    arrival_times,
-    closed_loop,
-    open_loop,
-    percentile_of,
-)
+from paritygate.pipelines.live.loops import Arrivals, Window, arrival_times, closed_loop, open_loop, percentile_of
 from paritygate.pipelines.live.questions import Questions
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.search import Point

@@ -29,13 +29,7 @@ from paritygate.roots import Root
 @repository_option
 @json_option
 def command(
-    model: str,
-    which: str | None,
-    *,
-    key: Path | None,
-    is_enforcing: bool,
-    repository: Root,
-    json_target: str | None,
+    model: str, which: str | None, *, key: Path | None, is_enforcing: bool, repository: Root, json_target: str | None
 ) -> int:
     """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
 
