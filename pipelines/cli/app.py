@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = {
     "runs": "List runs with verdict, releases and size on disk.",
     "clean": "Remove old runs and the stage cache. Released runs stay.",
     **{command: server.summary for command, server in SERVERS.items()},
+    "deploy": "Write manifests with which Kubernetes or KServe verifies and serves a release.",
     "tune": "Find the fastest settings of a running server within a latency limit.",
     "load": "Load a running server, and compare every answer with the released file.",
     "endurance": "Load a running server for a long time: leaks, latency and drift.",
@@ -74,7 +75,7 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
         "report",
     ),
     "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
-    "serving": (*SERVERS, "tune", "load", "endurance", "capture", "shadow", "views"),
+    "serving": (*SERVERS, "deploy", "tune", "load", "endurance", "capture", "shadow", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
 }
 
