@@ -32,6 +32,8 @@ class Period:
     at: float  # seconds from the beginning to its middle
     first_request: int
     requests: int
+    answered: int
+    flips: int
     per_second: float
     p50_ms: float | None
     p99_ms: float | None
