@@ -114,7 +114,7 @@ def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
         }
         try:
             created = None if metrics_port is None else released_at(live["repository"], model, which)
-            metrics = Metrics(command=command.__name__, model=model, released=created)
+            metrics = Metrics(command=click.get_current_context().command.name or "", model=model, released=created)
             with served(metrics, metrics_port):
                 return command(live=live, report=report, metrics=metrics, **others)
         except ParitygateError as err:

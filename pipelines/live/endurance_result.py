@@ -32,13 +32,13 @@ class Period:
     at: float  # seconds from the beginning to its middle
     first_request: int
     requests: int
-    answered: int
-    flips: int
     per_second: float
     p50_ms: float | None
     p99_ms: float | None
     share: float | None  # the median difference as a share of its limit; None without an answer that has one
     memory: float | None
+    answered: int = 0
+    flips: int = 0  # rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

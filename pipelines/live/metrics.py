@@ -25,7 +25,8 @@ _MS = 1000.0
 _LAST_READ_S = 60.0
 
 
-@dataclass(kw_only=True)
+# Prometheus keeps it in a mapping.
+@dataclass(kw_only=True, eq=False)
 class Metrics:
     """The figures; another thread reads them."""
 

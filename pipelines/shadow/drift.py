@@ -143,7 +143,7 @@ def _add(counts: _Counts, seen: InputSurvey, array: Array, masked: Collection[ob
         return
     wide = array.astype(np.float64)
     is_nan = np.isnan(wide)
-    counts.add("missing", is_nan.any(keepdims=True).reshape(1))
+    counts.add("missing", np.array([is_nan.any()]))
     if seen.distinct is not None and seen.is_whole:
         new = set(np.unique(wide[~is_nan]).tolist()) - {*seen.distinct}
         counts.requests["new ids"] += bool(new)
@@ -162,8 +162,8 @@ def _add(counts: _Counts, seen: InputSurvey, array: Array, masked: Collection[ob
     if real is not None and seen.padding.shortest is not None and seen.padding.longest is not None:
         lengths = real.sum(axis=1)
         shortest = 0 if Padding.EMPTY in seen.padding.kinds else seen.padding.shortest
-        counts.add("fewer valid positions", (lengths < shortest).any(keepdims=True))
-        counts.add("more valid positions", (lengths > seen.padding.longest).any(keepdims=True))
+        counts.add("fewer valid positions", np.array([(lengths < shortest).any()]))
+        counts.add("more valid positions", np.array([(lengths > seen.padding.longest).any()]))
 
 
 def _seen(kind: str, seen: InputSurvey, counts: _Counts) -> str:
