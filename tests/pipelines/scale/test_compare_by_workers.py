@@ -76,7 +76,6 @@ def test_workers_give_the_verdict_of_one_shard(recorded: Desk) -> None:
         (("--workers", "2", "--ray-address", "127.0.0.1:1"), "--engine ray"),
         (("--workers", "2", "--shard", "1/2", "--out", "part.json"), "--shard"),
         (("--workers", "2", "--repair", "repaired"), "--repair"),
-        (("--workers", "2", "--repeat", "2"), "--repeat"),
     ],
 )
 def test_what_does_not_go_together_is_refused(recorded: Desk, options: tuple[str, ...], word: str) -> None:
