@@ -161,7 +161,7 @@ def rows(sizes: Sequence[int]) -> None:
         )
     slope, start = np.polyfit(sizes, costs, 1)
     size = sizes[0]
-    of = min(64, math.ceil(size / _BATCH))
+    of = min(16, math.ceil(size / _BATCH))
     parts = [_shard(size, number, of)[1] for number in range(1, of + 1)]
     merged = _checked("merge", *map(str, parts), "-q", codes=(0, 1, 3))
     alone = _checked("merge", str(Path(f"part-{size}-1-1.json")), "-q", codes=(0, 1, 3))

@@ -120,7 +120,7 @@ def _check_address(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, OverflowError) as err:
-        msg = f"there is no Ray cluster at {address}: {first_line(err)}"
+        msg = f"no Ray cluster answers at {address}: {first_line(err)}"
         raise BackendError(msg, hint="start it", command=f"ray start --head --port {port}") from err
 
 

@@ -192,6 +192,7 @@ def _one_of(choice: np.random.Generator, pids: list[int]) -> list[int]:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(7200)  # 20 comparisons, on a machine that may be busy
 @pytest.mark.usefixtures("on_loopback")
 def test_nothing_is_lost_where_workers_of_a_cluster_are_killed(work: Work) -> None:
     choice = np.random.default_rng(0)
