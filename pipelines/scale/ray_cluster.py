@@ -63,9 +63,9 @@ def ray_workers(
             raise BackendError(msg, hint="add a machine", command=f"ray start --address {address}")
         _check_machines({key: node["NodeManagerAddress"] for key, node in machines.items()}, paths)
         cores = [int(node["Resources"]["CPU"]) for node in machines.values()]
-        threads = threads_allowed() or max(1, min(sum(cores) // workers, *cores))
-        place = f"{workers} at a time by Ray, machines: {len(machines)}, processors of each: {threads}"
-        yield RayWorkers(place, threads, are_threads_limited=are_threads_limited)
+        processors = max(1, min(sum(cores) // workers, *cores))
+        place = f"{workers} at a time by Ray, machines: {len(machines)}, processors of each: {processors}"
+        yield RayWorkers(place, processors, (threads_allowed() or processors) if are_threads_limited else None)
     finally:
         ray.shutdown()
 
@@ -73,17 +73,17 @@ def ray_workers(
 class RayWorkers:
     """Workers that are tasks of Ray, which starts and distributes their processes."""
 
-    def __init__(self, place: str, threads: int, *, are_threads_limited: bool) -> None:
+    def __init__(self, place: str, processors: int, threads: int | None) -> None:
         import ray
 
         def call(function: Callable[..., Any], args: Sequence[object]) -> Any:  # noqa: ANN401 - of any function
-            if are_threads_limited:
+            if threads is not None:
                 limit_threads(threads)
             return function(*args)
 
         self.place = place
         # Ray's own retries would not end with Ctrl-C.
-        self._call = ray.remote(num_cpus=threads, max_retries=0, scheduling_strategy="SPREAD")(call)
+        self._call = ray.remote(num_cpus=processors, max_retries=0, scheduling_strategy="SPREAD")(call)
         self._running: set[Any] = set()
 
     def call(self, function: Callable[..., _Result], *args: object) -> _Result:

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol, TypeVar
 
 from paritygate.errors import LostWorkerError
-from paritygate.machine import THREADS, available_processors
+from paritygate.machine import THREADS, available_processors, threads_allowed
 from paritygate.pipelines.process.child_memory import family_of
 
 _Result = TypeVar("_Result")
@@ -43,7 +43,7 @@ class Processes:
 
     def __init__(self, workers: int, *, are_threads_limited: bool) -> None:
         """Limit the threads of all processes that are started from now on, or not."""
-        threads = max(1, available_processors() // workers)
+        threads = threads_allowed() or max(1, available_processors() // workers)
         self.place = f"{workers} at a time on this machine"
         if are_threads_limited:
             limit_threads(threads)

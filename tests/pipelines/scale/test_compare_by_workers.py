@@ -53,20 +53,26 @@ def recorded(desk: Desk) -> Desk:
     return desk
 
 
-def _of_one_shard(desk: Desk) -> Any:  # noqa: ANN401 - JSON data
-    called = desk.call("compare", "reference", "wrong.onnx", *_OPTIONS, "--shard", "1/1", "--out", "part.json")
+def _of_one_shard(desk: Desk, *more: str) -> Any:  # noqa: ANN401 - JSON data
+    called = desk.call("compare", "reference", "wrong.onnx", *_OPTIONS, *more, "--shard", "1/1", "--out", "part.json")
     assert called.code == 0, called
     return without_times(desk.json("merge", "part.json").data)
 
 
 @pytest.mark.children
-def test_workers_give_the_verdict_of_one_shard(recorded: Desk) -> None:
-    wanted = _of_one_shard(recorded)
+def test_workers_give_the_verdict_of_one_shard(desk: Desk) -> None:
+    desk.onnx()
+    desk.onnx("wrong.onnx", fill=0.5)
+    desk.samples()
+    # Two batches are two shards.
+    size = ("--batch-size", "60")
+    assert desk.call("record", "model.onnx", "--samples", "inputs.npz", *size, "--out", "reference").code == 0
+    wanted = _of_one_shard(desk, *size)
 
-    called = recorded.json("compare", "reference", "wrong.onnx", *_OPTIONS, "--workers", "2")
+    called = desk.json("compare", "reference", "wrong.onnx", *_OPTIONS, *size, "--workers", "2")
     assert called.code == 1, called
     assert without_times(called.data) == wanted
-    assert "8 shards" in called.err
+    assert "2 shards" in called.err
 
 
 @pytest.mark.parametrize(
