@@ -1,8 +1,7 @@
 """Describe a release for a cluster: its pod verifies it, writes the server's view of it, and starts the server.
 
-Source: the documentation of Triton and of TensorFlow Serving's REST interface; of KServe 0.21, the schema of an
-InferenceService (v1beta1), whose predictor holds a pod's specification, and the names in its `pkg/constants`. No
-cluster ever ran such a pod here.
+Source: the documentation of Triton, of TensorFlow Serving's REST interface and of Kubernetes. The predictor of an
+InferenceService (v1beta1 of KServe 0.21) holds a pod's specification. No cluster ever ran such a pod here.
 """
 
 from __future__ import annotations
