@@ -37,6 +37,7 @@ CHECKED = {
     "pipelines/past_runs/cleaning.py: root / 'runs' / name",
     "pipelines/past_runs/finding.py: root / 'runs' / name",
     "pipelines/release/compared.py: details.local_folder() / name",
+    "pipelines/release/deploy.py: out / file",
     "pipelines/release/repository/log.py: repository / name",
     "pipelines/release/repository/log.py: store.place / name",
     "pipelines/release/repository/store.py: repository / release_name(model, version)",
