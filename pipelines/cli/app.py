@@ -55,6 +55,7 @@ FOLDERS: Mapping[str, Mapping[str, str]] = {
     },
     "serving": {
         **{command: server.summary for command, server in SERVERS.items()},
+        "deploy": "Write manifests with which Kubernetes or KServe verifies and serves a release.",
         "tune": "Find the fastest settings of a running server within a latency limit.",
         "load": "Load a running server, and compare every answer with the released file.",
         "endurance": "Load a running server for a long time: leaks, latency and drift.",

@@ -156,6 +156,14 @@ class _FiniteFloat(click.FloatRange):
 # For amounts: of time, of money.
 AMOUNT = _FiniteFloat(min=0, min_open=True)
 
+metrics_option = click.option(
+    "--metrics",
+    "metrics_port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Show figures to Prometheus at this port of 127.0.0.1.",
+)
+
 json_option = click.option(
     "--json",
     "json_target",
