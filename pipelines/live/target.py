@@ -12,6 +12,8 @@ from typing import TypeVar
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
+from paritygate.models.endpoint import parse_endpoint
+from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
 from paritygate.pipelines.live.processes import ProcessWatch, watch_of
@@ -68,11 +70,12 @@ class Target:
 
     def version_notes(self) -> tuple[str, ...]:
         """Return a note where the server's answers name another version than that of the release."""
-        described, version = self.traffic.server.described, str(self.served.version)
-        if not described.versions or described.versions == (version,):
+        served, versions = self.served, self.traffic.server.described.versions
+        release = ReleaseNumber(model=served.model, version=str(served.version))
+        name = parse_endpoint(served.url, is_mapped=True).model
+        if len(versions) <= 1 and not any(release.differs(version, name) for version in versions):
             return ()
-        seen = " and ".join(described.versions)
-        return (f"the server answers as version {seen}, and the release is version {version}",)
+        return (f"the server answers as version {' and '.join(versions)}, and the release is version {served.version}",)
 
 
 def check_time(seconds: float, most_s: float) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.artifact import Artifact
-from paritygate.errors import InputFileError, UsageError, ZeroRowsError
+from paritygate.errors import InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import temporary_folder
+from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import Answered, AnswerJudge, check_judgeable
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.released_rules import rules_of, variant_of
@@ -57,7 +58,8 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     Raises:
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
         InputFileError: The captured file cannot be read.
-        ZeroRowsError: It holds no request, or no answer of this release.
+        ZeroRowsError: It holds no request.
+        MeasurementError: The answers are wrong, and may be those of another release.
         ParitygateError: The released file fails on a request.
     """
     details = show(request.repository, request.model, request.which)
@@ -72,13 +74,12 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     positions = valid_positions(rules.valid_where, [artifact.signature])
     tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
     with temporary_folder("shadow") as folder:
-        captured = _copied(request, artifact, folder, details.version)
+        captured = _by_versions(_copied(request, artifact, folder), details, tally)
         tally.is_last_line_cut_off = captured.is_cut_off
         if not any(exchange.outputs is not None for exchange in captured.exchanges()):
             # A server that answers nothing is no reason to stop.
             for exchange in captured.exchanges():
                 tally.add(exchange, None)
-            _check_versions(tally, details)
             return _result(request, details, variant, tally)
         _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
@@ -92,12 +93,30 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     return _result(request, details, variant, tally)
 
 
-def _check_versions(tally: _Tally, details: ReleaseDetails) -> None:
-    """Raise ZeroRowsError where every answer is that of another version, so that nothing is known of the release."""
-    if tally.of_other_versions:
-        versions, own = " and ".join(tally.other_versions), details.version
-        msg = f"no request is judged: the server answers as version {versions}, and the release is version {own}"
-        raise ZeroRowsError(msg, hint=f"restart the server, so that it serves version {own}, and capture again")
+def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally) -> CapturedFile:
+    """Return the file without the answers of other releases, as far as the numbers in the answers show them.
+
+    A server that never reports the number of this release may number models freely, such as always 1. Its values show
+    what it serves, unless they are wrong.
+    """
+    numbers = dict.fromkeys(str(record.version) for record in details.history if record.version is not None)
+    release = ReleaseNumber(model=details.model, version=str(details.version), others=tuple(numbers))
+    reported = dict.fromkeys((each.version, each.served) for each in captured.exchanges())
+    is_numbered = any(version == release.version for version, _ in reported)
+    others = [each for each in reported if release.is_other(*each)]
+    left_out = others if is_numbered else []
+    tally.reported_versions = tuple(each[0] for each in reported if release.differs(*each) and each not in left_out)
+    tally.is_doubtful = bool(others) and not is_numbered
+    return replace(captured, release=release) if is_numbered else captured
+
+
+def _check_doubt(tally: _Tally, details: ReleaseDetails) -> None:
+    """Raise MeasurementError for wrong answers that may be right ones of another release."""
+    if tally.is_doubtful and tally.verdict is Verdict.ROLLBACK:
+        versions, own = " and ".join(tally.reported_versions), details.version
+        msg = f"the answers are not those of version {own}, and the server reports version {versions}"
+        hint = "if it numbers models freely, leave model_version out of the captured answers"
+        raise MeasurementError(msg, hint=f"restart the server with version {own}, and capture again; {hint}")
 
 
 def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -> None:
@@ -113,7 +132,7 @@ def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -
     raise UsageError(msg, hint=f"write the answers under the names of the release: {', '.join(wanted)}")
 
 
-def _copied(request: ShadowRequest, artifact: Artifact, folder: Path, version: int) -> CapturedFile:
+def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> CapturedFile:
     """Return a copy of the captured file, which is read more than once while its writer may go on."""
     copy = folder / "captured"
     try:
@@ -125,7 +144,6 @@ def _copied(request: ShadowRequest, artifact: Artifact, folder: Path, version: i
         path=copy,
         name=str(request.captured),
         signature=artifact.signature,
-        version=str(version),
         most=request.most,
     )
 
@@ -134,6 +152,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
     if not tally.rows and not tally.refused:
         msg = f"{request.captured} holds no request"
         raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
+    _check_doubt(tally, details)
     return ShadowResult(
         model=details.model,
         version=details.version,
@@ -146,9 +165,11 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         beyond_limits=tally.beyond,
         noise=tally.noise,
         unanswered=tally.unanswered,
+        unreadable=tally.unreadable,
         refused=tally.refused,
         of_other_versions=tally.of_other_versions,
         other_versions=tuple(tally.other_versions),
+        reported_versions=tally.reported_versions,
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
         until_promoted=tally.until_promoted,
@@ -170,12 +191,15 @@ class _Tally:
     refused: int = 0
     of_other_versions: int = 0
     other_versions: dict[str, None] = field(default_factory=dict)
+    reported_versions: tuple[str, ...] = ()
+    is_doubtful: bool = False  # no answer reports this release, and some report another one
     is_last_line_cut_off: bool = False
     changed: int = 0
     near: int = 0
     beyond: int = 0
     noise: int = 0
     unanswered: int = 0
+    unreadable: int = 0
     shares: float = 0.0
     first_changed: int | None = None
     first_why: str = ""
@@ -183,9 +207,9 @@ class _Tally:
 
     def add(self, exchange: Exchange, answered: Answered | None) -> None:
         """Take in one request; `answered` is None where the server did not answer."""
-        if exchange.other_version:
+        if exchange.is_of_other:
             self.of_other_versions += 1
-            self.other_versions[exchange.other_version] = None
+            self.other_versions[exchange.version] = None
             return
         if exchange.is_refused:
             self.refused += 1
@@ -194,6 +218,7 @@ class _Tally:
         self.rows += exchange.rows
         if answered is None:
             self.unanswered += 1
+            self.unreadable += exchange.is_unreadable
             self._take(exchange, 1.0, exchange.why)
             return
         self.noise += int(answered.noise.sum())

@@ -70,13 +70,17 @@ def _counted_apart(result: ShadowResult) -> Iterator[str]:
         rows = counted(result.beyond_limits, "row")
         yield f"{rows} with values beyond their limits, and no changed decision beyond them"
     if result.unanswered:
-        yield f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed"
+        unreadable = f" ({result.unreadable} with an answer that cannot be read)" if result.unreadable else ""
+        yield f"unanswered: {counted(result.unanswered, 'request')}{unreadable}, each counted as changed"
     if result.refused:
         yield f"refused: {counted(result.refused, 'request')} with a status from 400 to 499"
     if result.of_other_versions:
         versions = " and ".join(result.other_versions)
         yield f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered"
         yield f"restart each server that does not serve version {result.version}"
+    if result.reported_versions:
+        versions = " and ".join(result.reported_versions)
+        yield f"note: the server reports version {versions}, and the release is version {result.version}"
     if result.noise:
         yield f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways"
     if result.first_changed is not None:
