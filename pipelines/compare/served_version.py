@@ -25,7 +25,7 @@ class ReleaseNumber:
     others: tuple[str, ...] = ()  # numbers of the model's other releases
 
     def differs(self, version: str, model: str = "") -> bool:
-        """Return whether a server uses the model's name, or none, with another number; under others it means nothing."""
+        """Return whether a server gives another number to the model; under another name, a number means nothing."""
         return model in {"", self.model} and version not in {"", self.version}
 
     def is_other(self, version: str, model: str = "") -> bool:

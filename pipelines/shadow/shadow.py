@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, MeasurementError, UsageError, ZeroRowsError
@@ -149,25 +150,17 @@ def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> Capture
 
 
 def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally) -> ShadowResult:
-    if not tally.rows and not tally.refused:
+    if not tally.counts["rows"] and not tally.counts["refused"]:
         msg = f"{request.captured} holds no request"
         raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
     _check_doubt(tally, details)
+    counts: dict[str, Any] = dict(tally.counts)
     return ShadowResult(
         model=details.model,
         version=details.version,
         variant=variant,
         verdict=str(tally.verdict),
         requests=tally.test.requests,
-        rows=tally.rows,
-        changed=tally.changed,
-        changed_near_the_boundary=tally.near,
-        beyond_limits=tally.beyond,
-        noise=tally.noise,
-        unanswered=tally.unanswered,
-        unreadable=tally.unreadable,
-        refused=tally.refused,
-        of_other_versions=tally.of_other_versions,
         other_versions=tuple(tally.other_versions),
         reported_versions=tally.reported_versions,
         max_flip_rate=tally.test.most,
@@ -178,6 +171,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         decided_after=tally.decided_after,
         captured=str(request.captured),
         is_last_line_cut_off=tally.is_last_line_cut_off,
+        **counts,
     )
 
 
@@ -187,19 +181,11 @@ class _Tally:
 
     test: SequentialTest
     strict: SequentialTest  # in which a refused request counts as changed
-    rows: int = 0
-    refused: int = 0
-    of_other_versions: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # by the names of ShadowResult
     other_versions: dict[str, None] = field(default_factory=dict)
     reported_versions: tuple[str, ...] = ()
     is_doubtful: bool = False  # no answer reports this release, and some report another one
     is_last_line_cut_off: bool = False
-    changed: int = 0
-    near: int = 0
-    beyond: int = 0
-    noise: int = 0
-    unanswered: int = 0
-    unreadable: int = 0
     shares: float = 0.0
     first_changed: int | None = None
     first_why: str = ""
@@ -208,23 +194,25 @@ class _Tally:
     def add(self, exchange: Exchange, answered: Answered | None) -> None:
         """Take in one request; `answered` is None where the server did not answer."""
         if exchange.is_of_other:
-            self.of_other_versions += 1
+            self.counts["of_other_versions"] += 1
             self.other_versions[exchange.version] = None
             return
         if exchange.is_refused:
-            self.refused += 1
+            self.counts["refused"] += 1
             self.strict.add(1.0)
             return
-        self.rows += exchange.rows
+        self.counts["rows"] += exchange.rows
         if answered is None:
-            self.unanswered += 1
-            self.unreadable += exchange.is_unreadable
+            self.counts["unanswered"] += 1
+            self.counts["unreadable"] += exchange.is_unreadable
             self._take(exchange, 1.0, exchange.why)
             return
-        self.noise += int(answered.noise.sum())
-        self.changed += int((answered.outside & ~answered.noise).sum())
-        self.beyond += int(answered.beyond.sum())
-        self.near += int((answered.flipped & ~answered.outside).sum())
+        self.counts += Counter(
+            noise=int(answered.noise.sum()),
+            changed=int((answered.outside & ~answered.noise).sum()),
+            beyond_limits=int(answered.beyond.sum()),
+            changed_near_the_boundary=int((answered.flipped & ~answered.outside).sum()),
+        )
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)
 

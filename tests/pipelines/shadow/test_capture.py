@@ -151,9 +151,7 @@ def test_parquet_holds_the_same(tmp_path: Path, *, is_text: bool) -> None:
         for row in (rows if is_text else rows[:2])
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "traffic.parquet")
-    captured = CapturedFile(
-        path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE
-    )
+    captured = CapturedFile(path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE)
 
     first, unanswered, *named = captured.exchanges()
     assert (first.line, first.inputs["x"].tolist(), unanswered.outputs) == (1, [[1, 2], [3, 4]], None)
@@ -165,9 +163,7 @@ def test_parquet_holds_the_same(tmp_path: Path, *, is_text: bool) -> None:
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "traffic.parquet").write_bytes(b"PAR1?")
-    captured = CapturedFile(
-        path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE
-    )
+    captured = CapturedFile(path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE)
 
     with pytest.raises(InputFileError):
         list(captured.exchanges())

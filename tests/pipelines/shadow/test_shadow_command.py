@@ -132,9 +132,9 @@ def test_answers_under_other_names_are_wrong_usage(finished: Desk) -> None:
 
 @pytest.fixture(scope="module")
 def released_twice(finished: Desk, tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    """Return a desk with two releases, whose second one has the same weights."""
+    """Return a desk with two releases; `model.onnx` is the second one."""
     desk = finished.copy(tmp_path_factory.mktemp("twice"))
-    desk.samples(rows=130)
+    desk.onnx(width=4)
     with jobs_done_here():
         called = desk.json("run", "spec.yaml")
     assert desk.releases == ["tiny/1", "tiny/2"], str(called)
