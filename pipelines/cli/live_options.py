@@ -15,6 +15,7 @@ from paritygate.pipelines.cli.options import (
     WrittenPath,
     endpoint_limits,
     max_answer_option,
+    metrics_option,
     output_options,
     pad_option,
     repository_option,
@@ -79,6 +80,7 @@ _OF_LOADS = (
         metavar="FILE",
         help="Write a page with the tables and a chart: .html.",
     ),
+    metrics_option,
 )
 
 
@@ -155,6 +157,7 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
         against: str,
         endpoint_json: Path | None,
         report: Path | None,
+        metrics_port: int | None,
         quiet: bool,
         verbose: bool,
         json_target: str | None,
@@ -163,6 +166,7 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
     ) -> int:
         from paritygate.models.json_mapping import read_json_mapping
         from paritygate.pipelines.cli.console import progress_of, write_result
+        from paritygate.pipelines.live.metrics import Metrics, released_at, served
         from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.process.stages import stage
         from paritygate.pipelines.release.compared import parse_release
@@ -181,12 +185,22 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
             "mapping": None if endpoint_json is None else read_json_mapping(endpoint_json),
         }
         load = command(live=live, **others)
-        with progress_of(model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
-            result = load.run(load.request, progress=progress, watch=lambda part: load.watch(part, shown))
-            did(f"sent {counted(result.requests, 'request')}")
-        load.write(result, report)
-        write_result(json_target, result)
-        load.show(result, report, shown)
+        created = None if metrics_port is None else released_at(sent["repository"], model, which)
+        metrics = Metrics(command=click.get_current_context().command.name or "", model=model, released=created)
+
+        def watch(part: Any) -> None:  # noqa: ANN401 - a Step or a Period
+            load.watch(part, shown)
+            metrics.add(part.answered * sent["rows"], part.flips, part.p50_ms, part.p99_ms)
+
+        with served(metrics, metrics_port):
+            with progress_of(model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
+                result = load.run(load.request, progress=progress, watch=watch)
+                did(f"sent {counted(result.requests, 'request')}")
+            load.write(result, report)
+            write_result(json_target, result)
+            load.show(result, report, shown)
+            if not result.is_interrupted:
+                metrics.verdict = result.verdict
         return int(result.exit_code)
 
     return _with_options(request_options(loaded), _OF_LOADS)

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
+from paritygate.models.endpoint import parse_endpoint
 from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
+from paritygate.pipelines.live.server_counts import ServerCounts
+from paritygate.pipelines.live.server_metrics import MetricsPage
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
+from paritygate.validate.runners.endpoint.client import Pace
 
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
 _BEHIND_S, _BEHIND_STRESS = 10.0, 10.0
@@ -64,7 +68,10 @@ def load(
     target = prepare(request, "load", callers=callers, progress=progress)
     questions = len(target.traffic.questions.inputs)
     result = LoadResult(served=target.served, verdict="fail", rows=request.rows, questions=questions)
-    return loaded(result, target, _Load(request=request, target=target, watch=watch).run)
+    page = None
+    if request.server_metrics is not None:
+        page = MetricsPage(request.server_metrics, request.limits, Pace(request.limits, request.server_metrics))
+    return loaded(result, target, _Load(request=request, target=target, watch=watch, page=page).run)
 
 
 def _busy_notes(steps: Sequence[Step]) -> Iterator[str]:
@@ -79,6 +86,7 @@ class _Load:
     request: LoadRequest
     target: Target
     watch: Callable[[Step], None]
+    page: MetricsPage | None = None  # of a Triton server
     begin: float = field(default_factory=time.monotonic)
     tally: Tally = field(default_factory=Tally)
     steps: list[Step] = field(default_factory=list)
@@ -145,14 +153,22 @@ class _Load:
             why = "interrupted" if traffic.is_interrupted else why
             self.left_out.append(f"{plan}: {why}")
             return
-        begin = time.perf_counter()
+        begin, counts = time.perf_counter(), self._counts()
         window = self._window(plan)
         use = self.target.watch.use_since(begin)
         tally = traffic.tally(window.sent)
         self.tally = added(self.tally, tally)
         step = self._step(plan, window, tally, use)
+        after = self._counts()
+        if self.page is not None and counts is not None and after is not None:
+            step = replace(step, server=after.since(counts), machine=self.page.read())
         self.steps.append(step)
         self.watch(step)
+
+    def _counts(self) -> ServerCounts | None:
+        if self.page is None:
+            return None
+        return self.page.counts(parse_endpoint(self.request.url, is_mapped=self.request.mapping is not None).model)
 
     def _window(self, plan: _Plan) -> Window[Exchange]:
         request, traffic = self.request, self.target.traffic

@@ -19,6 +19,7 @@ from paritygate.pipelines.release.released_rules import rules_of, variant_of
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
 from paritygate.pipelines.run.record import record_artifact
 from paritygate.pipelines.shadow.capture import CapturedFile, Exchange
+from paritygate.pipelines.shadow.drift import InputComparison, comparison_of
 from paritygate.pipelines.shadow.result import ShadowResult
 from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
 from paritygate.precision import Variant
@@ -73,7 +74,8 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     artifact = Artifact.read_record(details.local_folder() / variant)
     check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs}, "shadow")
     positions = valid_positions(rules.valid_where, [artifact.signature])
-    tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
+    test, strict = (SequentialTest(request.max_flip_rate) for _ in range(2))
+    tally = _Tally(test=test, strict=strict, inputs=comparison_of(details))
     with temporary_folder("shadow") as folder:
         captured = _by_versions(_copied(request, artifact, folder), details, tally)
         tally.is_last_line_cut_off = captured.is_cut_off
@@ -171,6 +173,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         decided_after=tally.decided_after,
         captured=str(request.captured),
         is_last_line_cut_off=tally.is_last_line_cut_off,
+        inputs=None if tally.inputs is None else tally.inputs.finish(),
         **counts,
     )
 
@@ -181,6 +184,7 @@ class _Tally:
 
     test: SequentialTest
     strict: SequentialTest  # in which a refused request counts as changed
+    inputs: InputComparison | None  # None where nothing is known of the samples' inputs
     counts: Counter[str] = field(default_factory=Counter)  # by the names of ShadowResult
     other_versions: dict[str, None] = field(default_factory=dict)
     reported_versions: tuple[str, ...] = ()
@@ -202,6 +206,8 @@ class _Tally:
             self.strict.add(1.0)
             return
         self.counts["rows"] += exchange.rows
+        if self.inputs is not None:
+            self.inputs.add(exchange.inputs)
         if answered is None:
             self.counts["unanswered"] += 1
             self.counts["unreadable"] += exchange.is_unreadable

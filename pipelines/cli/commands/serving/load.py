@@ -17,6 +17,7 @@ from paritygate.pipelines.cli.options import AMOUNT
 @click.option("--spawn-rate", type=AMOUNT, metavar="N", help="Users that begin a second; all at once if absent.")
 @click.option("--seconds", default=5.0, show_default=True, type=AMOUNT, help="How long each loop takes.")
 @click.option("--latency-budget", "budget", metavar="TIME", help="Limit on p99 of a sustained load, such as 20ms.")
+@click.option("--server-metrics", metavar="URL", help="Triton's own page, such as http://127.0.0.1:8002/metrics.")
 @click.option("--stress", is_flag=True, help="Then send twice the highest sustained rate, and wait for every answer.")
 @click.option("--stress-seconds", default=10.0, show_default=True, type=AMOUNT, help="How long --stress sends.")
 @open_loop_options
@@ -30,6 +31,7 @@ def command(
     seconds: float,
     open_loop: dict[str, Any],
     budget: str | None,
+    server_metrics: str | None,
     stress: bool,
     stress_seconds: float,
 ) -> Load:
@@ -63,5 +65,6 @@ def command(
         seconds=seconds,
         limit_s=None if budget is None else microseconds("--latency-budget", budget) / 1e6,
         stress_s=stress_seconds if stress else 0.0,
+        server_metrics=server_metrics,
     )
     return Load(request=request, run=load, watch=print_step, write=write_load_page, show=print_load)

@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.live.endurance_page import batch_tables, endurance_facts
 from paritygate.pipelines.live.endurance_result import EnduranceResult, Period
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.page import failure_words, notes_of, rate_words, steps_table, title_of
+from paritygate.pipelines.live.page import failure_words, load_tables, notes_of, rate_words, title_of
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Step
 from paritygate.pipelines.report.figures import number, seconds_words
 from paritygate.pipelines.report.tables.table import Table
@@ -35,7 +35,7 @@ def print_period(period: Period, shown: Shown) -> None:
 
 def print_load(result: LoadResult, page: Path | None, shown: Shown) -> None:
     """Print the outcome of a load."""
-    facts: list[str | Table] = [steps_table(result.steps)] if result.steps else []
+    facts: list[str | Table] = [*load_tables(result.steps)]
     facts.append(
         f"{counted(result.answers, 'answer')} compared: {result.wrong} wrong, {counted(result.flips, 'row')} changed; "
         f"largest difference: {share_of_limit(result.largest_share)}"

@@ -15,6 +15,18 @@ from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
 from paritygate.pipelines.shadow.shadow import ShadowRequest
 from paritygate.text import counted
 
+# By the kind of an `InputDrift`: what no sample has.
+_UNLIKE = {
+    "below": "smaller values than in all samples",
+    "above": "larger values than in all samples",
+    "missing": "NaN more often than in the samples",
+    "new ids": "ids that no sample has",
+    "shorter": "shorter than all samples",
+    "longer": "longer than all samples",
+    "fewer valid positions": "fewer valid positions than in all samples",
+    "more valid positions": "more valid positions than in all samples",
+}
+
 
 def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> None:
     """Print the verdict and why."""
@@ -24,7 +36,7 @@ def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> 
         f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
         f"allowed: {_percent(result.max_flip_rate)} of the answers",
     ]
-    print_outcome(_verdict(result), [*facts, *_counted_apart(result)], shown)
+    print_outcome(_verdict(result), [*facts, *_counted_apart(result), *_of_inputs(result)], shown)
     # Of a version, nobody knows that an alias points to it.
     if result.verdict == Verdict.ROLLBACK and not shown.is_quiet and not str(request.which).isdecimal():
         back = command_on(request.repository, "rollback", result.model, "--alias", str(request.which))
@@ -84,6 +96,19 @@ def _not_changed(result: ShadowResult) -> Iterator[str]:
         yield f"note: the server reports version {versions}, and the release is version {result.version}"
     if result.noise:
         yield f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways"
+
+
+def _of_inputs(result: ShadowResult) -> Iterator[str]:
+    """Yield the findings about inputs."""
+    if result.inputs is None:
+        yield "inputs: not measured, because the release holds no survey of its inputs"
+        return
+    findings = [item for item in result.inputs if item.is_finding]
+    if not findings:
+        yield "inputs: like those of the samples"
+    for item in findings:
+        seen = f" ({item.seen})" if item.seen else ""
+        yield f"finding: input {item.input}: {_UNLIKE[item.kind]} in {item.requests:,} of {item.of:,} requests{seen}"
 
 
 def _verdict(result: ShadowResult) -> str:
