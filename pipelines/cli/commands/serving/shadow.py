@@ -72,8 +72,7 @@ def command(
     Example:
       convert-and-validate shadow klue-sts --captured traffic.jsonl
     """
-    from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.cli.console import progress_of, write_result
     from paritygate.pipelines.live.metrics import Metrics, released_at, served
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
@@ -99,7 +98,7 @@ def command(
         with progress_of(model, is_quiet=quiet) as progress, stage(progress, "judging") as did:
             result = shadow(request, progress=progress)
             did(f"judged {counted(result.requests, 'request')}")
-        write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+        write_result(json_target, result)
         print_shadow(result, request, shown)
         metrics.add(result.rows, result.changed)
         metrics.verdict = result.verdict
