@@ -100,8 +100,10 @@ triton-cost: install-cost
 	  'cores, without a GPU or a network, and writes to artifacts/ alone.'
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
+# Plugins by name: of every package with a plugin that pytest finds, ours too, it compiles all modules again, in each worker.
 PYTEST_ARGUMENTS ?=
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGUMENTS)
+PYTEST := OMP_WAIT_POLICY=passive PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/python -m pytest \
+  -p xdist.plugin -p pytest_timeout -p _hypothesis_pytestplugin --numprocesses auto --dist worksteal $(PYTEST_ARGUMENTS)
 
 # Checking the types takes one core for a minute or two, so the tests do not wait for it.
 TYPES_AND = mkdir -p build; \
