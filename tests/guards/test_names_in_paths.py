@@ -117,6 +117,7 @@ GIVEN = {
     "pipelines/spec/schema.py: self.folder / chosen",
     "pipelines/spec/schema.py: self.folder / part.path",
     "pipelines/spec/schema.py: self.folder / part.source",
+    "pipelines/scale/comparison.py: job.samples.folder / job.samples.text",
     "pipelines/shadow/shadow.py: details.local_folder() / variant",
     "pipelines/shadow/shadow.py: folder / each",
     "pipelines/tuning/view.py: self.root / self.name",
@@ -155,8 +156,10 @@ LISTED = {
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
     "pipelines/cli/many_specs.py: self.root / 'fleets' / stamp",
-    "pipelines/fleet/fleet.py: self.folder / f'{name}.json'",
-    "pipelines/fleet/fleet.py: self.folder / f'{name}.log'",
+    "pipelines/fleet/fleet.py: here / f'{place}.json'",
+    "pipelines/fleet/fleet.py: here / f'{place}.log'",
+    "pipelines/fleet/fleet.py: request.folder / f'{at:04}'",
+    "pipelines/scale/comparison.py: folder / f'part-{number}.json'",
     "pipelines/repair/conversion.py: work / f'compare-{at}'",
     "pipelines/repair/conversion.py: work / f'export-{at}'",
     "pipelines/inspecting/init.py: folder / f'{made.name}.py'",
