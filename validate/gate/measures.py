@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
@@ -79,7 +79,10 @@ class Facts(Protocol):
 
 
 class _Measure(Protocol):
-    """One measurement of both sides' outputs, which takes in that of the rows that come next."""
+    """One measurement of both sides' outputs, which takes in that of the rows that come next.
+
+    Only exact ones have JSON data.
+    """
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None: ...
 
@@ -121,7 +124,7 @@ class Measures:
         self._match_repeats = tuple(MatchRepeats(rule) for rule in rules.matches)
         # Those that take in the figures of other rows, by their names in JSON data.
         self._parts: dict[str, _Measure] = {
-            "outputs": self._comparison,
+            "outputs": cast("_Measure", self._comparison),
             "strata": self._strata,
             "padding": self._padding,
             **{f"gold {name}": item for name, item in self._gold.items()},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+    from paritygate.validate.measure.parts.exact_comparison import ExactComparison
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -80,11 +81,11 @@ class PaddingComparison:
 
     def to_data(self) -> dict[str, Any]:
         """Return the exact figures of one ended pass as JSON data."""
-        return self._comparison.to_data()
+        return cast("ExactComparison", self._comparison).to_data()
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        self._comparison.read(data)
+        cast("ExactComparison", self._comparison).read(data)
 
     def finish(self) -> Iterator[Check]:
         """Yield a check for each output with such positions: a finding where they differ."""

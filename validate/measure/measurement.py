@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -377,14 +377,6 @@ class OutputComparison:
                 if name in self._octaves and name in results
             },
         )
-
-    def to_data(self) -> dict[str, Any]:
-        """Return the figures of one ended pass as JSON data; only an exact comparison has such."""
-        raise NotImplementedError
-
-    def read(self, data: Mapping[str, Any]) -> None:
-        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        raise NotImplementedError
 
     def _state(self, name: str) -> DiffState:
         return self.states[name]

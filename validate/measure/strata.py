@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from paritygate.validate.measure.parts.exact_comparison import ExactComparison
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -75,7 +77,7 @@ class StratifiedComparison:
     def to_data(self) -> dict[str, Any]:
         """Return the exact figures of one ended pass as JSON data."""
         return {
-            name: {value: rows.comparison.to_data() for value, rows in comparisons.items()}
+            name: {value: cast("ExactComparison", rows.comparison).to_data() for value, rows in comparisons.items()}
             for name, comparisons in self._comparisons.items()
         }
 
@@ -83,7 +85,7 @@ class StratifiedComparison:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
         for name in self._comparisons:
             for value, part in data[name].items():
-                self._of_value(name, value).comparison.read(part)
+                cast("ExactComparison", self._of_value(name, value).comparison).read(part)
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""

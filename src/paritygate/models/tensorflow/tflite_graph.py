@@ -63,7 +63,7 @@ def dtype_name(number: int) -> str:
 
 def operators(graph: Table) -> Counter[str]:
     """Return the number of nodes by operator, in all subgraphs."""
-    return Counter(_operator_name(graph, node) for _, node in _nodes(graph))
+    return Counter(operator_name(graph, node) for _, node in _nodes(graph))
 
 
 def custom_operators(graph: Table) -> list[str]:
@@ -76,7 +76,7 @@ def float_operators(graph: Table) -> Counter[str]:
     """Return the number of nodes by operator that take or return floats, without converters."""
     counts: Counter[str] = Counter()
     for subgraph, node in _nodes(graph):
-        name = _operator_name(graph, node)
+        name = operator_name(graph, node)
         if name not in _CONVERSIONS and any(
             dtype_name(subgraph.Tensors(index).Type()) in _FLOATS for index in _tensor_indices(node)
         ):
@@ -162,7 +162,8 @@ def _tensor_indices(node: Table) -> Iterator[int]:
     yield from (index for index in indices if index >= 0)
 
 
-def _operator_name(graph: Table, node: Table) -> str:
+def operator_name(graph: Table, node: Table) -> str:
+    """Return the operator of a node, such as `CONV_2D`."""
     from ai_edge_litert import schema_py_generated as schema
 
     code = graph.OperatorCodes(node.OpcodeIndex())
