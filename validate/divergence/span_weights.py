@@ -69,8 +69,10 @@ def _layouts(node: onnx.NodeProto, other: onnx.NodeProto, wanted: NDArray[Any]) 
             return [wanted if is_turned else wanted.T]
         return [wanted, wanted.T]
     if wanted.ndim > _MATRIX:
-        # TensorFlow has the channels last, in and then out; ONNX and PyTorch have them first, out and then in.
-        spatial = range(wanted.ndim - 2)
+        # TensorFlow has the channels last, in and then out; ONNX and PyTorch have them first, out and then in. TFLite
+        # has one of them at each end.
+        spatial, inner = range(wanted.ndim - 2), range(1, wanted.ndim - 1)
         last, before = wanted.ndim - 1, wanted.ndim - 2
-        return [wanted, wanted.transpose(last, before, *spatial), wanted.transpose(before, last, *spatial)]
+        orders = ((last, before, *spatial), (before, last, *spatial), (0, last, *inner), (last, 0, *inner))
+        return [wanted, *(wanted.transpose(order) for order in orders)]
     return [wanted]
