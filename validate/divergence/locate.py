@@ -34,7 +34,7 @@ from paritygate.validate.divergence.span import Spans
 from paritygate.validate.tensors.inner_values import Arrays, Feed, read_inner, read_outputs
 from paritygate.validate.tensors.meter import BudgetSpentError, Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
-from paritygate.validate.tensors.tensor_graph import TensorGraph
+from paritygate.validate.tensors.tensor_graph import FUSED, TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -265,8 +265,9 @@ class _Search:
             needed = proof.needed(forcing.forced, chosen)
             places = [self._alone(name, needed, chosen[name]) for name in needed]
             rest = [place.rest for place in places if place.rest is not None]
-            # What was forced corrects the rest too, so it proves nothing of the places.
-            certainty = PROVEN if not rest and proof.holds(needed, chosen) else _certainty(len(needed))
+            # What was forced corrects the rest too, or what follows in the candidate, so it proves nothing.
+            is_open = rest or any(FUSED in node.op_type for place in places for node in place.reference)
+            certainty = PROVEN if not is_open and proof.holds(needed, chosen) else _certainty(len(needed))
             named = [located_at(region, certainty) for region in merged(places)]
             return [*named, *(located_at(region, POSSIBLE) for region in rest)]
         # A place where the files show a difference is likelier than one where only values differ.

@@ -22,6 +22,8 @@ Arrays = Sequence[NDArray[np.generic]]
 
 # The domains of nodes that are operators of another framework.
 TORCH, TENSORFLOW, OPENVINO, TFLITE = "torch", "tensorflow", "openvino", "tflite"
+# In the name of an operator that applies another one to its result, so that the value between does not exist.
+FUSED = "+"
 FRAMEWORKS = frozenset({TORCH, TENSORFLOW, OPENVINO, TFLITE})
 # A tensor with the channels first, as ONNX has them, where the model has them last.
 _FIRST = "/channels_first"

@@ -11,9 +11,10 @@ import numpy as np
 
 from paritygate.errors import BackendError
 from paritygate.models.tensorflow.tflite_file import open_tflite, tflite_reason
-from paritygate.models.tensorflow.tflite_graph import operator_name
+from paritygate.models.tensorflow.tflite_graph import fused_activation, operator_name
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.tensor_graph import (
+    FUSED,
     TFLITE,
     Layout,
     TensorGraph,
@@ -105,7 +106,7 @@ def tflite_graph(path: Path, inputs: Sequence[str], outputs: Sequence[str], mete
     for at in range(subgraph.OperatorsLength()):
         node = subgraph.Operators(at)
         read, written = ([int(number) for number in side] for side in (node.InputsAsNumpy(), node.OutputsAsNumpy()))
-        operator = operator_name(model.graph, node)
+        operator = FUSED.join(filter(None, (operator_name(model.graph, node), fused_activation(node))))
         label = names[written[0]].rpartition(":")[0] or operator
         sides = [names.get(number, "") for number in read], [names[number] for number in written]
         nodes.append(helper.make_node(operator, *sides, name=f"{label}/{operator}_{at}", domain=TFLITE))

@@ -18,10 +18,9 @@ _LETTER = 6.4
 
 def graph_plot(title: str, nodes: Sequence[DrawnNode]) -> Plot:
     """Return the drawing of nodes in their order; those of the place have a thick outline."""
-    levels: dict[str, int] = {}
+    levels = _levels(nodes)
     rows: dict[int, list[DrawnNode]] = defaultdict(list)
     for node in nodes:
-        levels[node.name] = 1 + max((levels[name] for name in node.reads if name in levels), default=-1)
         rows[levels[node.name]].append(node)
     tops = {node.name: (node, *_place(row, at, level)) for level, row in rows.items() for at, node in enumerate(row)}
     lines = [_line(tops[name][1:], tops[node.name][1:]) for node in nodes for name in node.reads if name in levels]
@@ -44,6 +43,17 @@ def graph_plot(title: str, nodes: Sequence[DrawnNode]) -> Plot:
     )
 
 
+def _levels(nodes: Sequence[DrawnNode]) -> dict[str, int]:
+    """Return the row of each node: as near as possible above the first that reads it."""
+    levels: dict[str, int] = {}
+    for node in nodes:
+        levels[node.name] = 1 + max((levels[name] for name in node.reads if name in levels), default=-1)
+    for node in reversed(nodes):
+        readers = [levels[each.name] for each in nodes if node.name in each.reads]
+        levels[node.name] = min(readers) - 1 if readers else levels[node.name]
+    return levels
+
+
 def _place(row: Sequence[DrawnNode], at: int, level: int) -> tuple[float, float, float]:
     """Return the middle, the top and the width of a box."""
     width = min((WIDTH - _BESIDE) / len(row) - _BESIDE, WIDTH / 2)
@@ -54,8 +64,10 @@ def _line(start: tuple[float, float, float], end: tuple[float, float, float]) ->
     """Return the arrow between two boxes, around those between them."""
     (x, y, _), (x2, y2, width) = start, end
     y += _HEIGHT
-    aside = 0.0 if y2 - y <= _BETWEEN else (width / 2 + _BESIDE) * (1 if x2 <= WIDTH / 2 else -1)
-    middle = f"C{x + aside * 1.4:.1f} {y + _BETWEEN:.1f} {x2 + aside * 1.4:.1f} {y2 - _BETWEEN:.1f} "
+    aside = 0.0 if y2 - y <= _BETWEEN else 1.4 * (width / 2 + _BESIDE) * (1 if x2 <= WIDTH / 2 else -1)
+    # The line stays within the drawing, because it does not reach the points that draw it aside.
+    first, second = (min(max(at + aside, -_BESIDE), WIDTH + _BESIDE) for at in (x, x2))
+    middle = f"C{first:.1f} {y + _BETWEEN:.1f} {second:.1f} {y2 - _BETWEEN:.1f} "
     return Path(d=f"M{x:.1f} {y:.1f}{middle}{x2:.1f} {y2:.1f}l-3.5 -6m3.5 6l3.5 -6", kind="edge")
 
 

@@ -75,13 +75,12 @@ def test_a_weight_that_differs_is_named_and_proven(network: ModelRef, tmp_path: 
     assert (place.candidate_nodes, place.reference_op_types, place.proven) == (("dense",), ("FULLY_CONNECTED",), True)
 
 
-def test_an_operator_that_differs_is_named(network: ModelRef, tmp_path: Path) -> None:
-    found = _located(network, _file(tmp_path, operator="Elu"))
+def test_an_operator_that_is_fused_in_tflite_is_named_without_a_proof(network: ModelRef, tmp_path: Path) -> None:
+    (place,) = _located(network, _file(tmp_path, operator="Elu")).located
 
-    # TFLite computes the rectifier in the convolution.
-    assert found.outcome == LOCATED
-    assert "cut" in found.located[0].candidate_nodes
-    assert found.located[0].reference_op_types == ("CONV_2D",)
+    # The value before the rectifier does not exist, and Elu keeps the values after it.
+    assert "conv" in place.candidate_nodes
+    assert (place.reference_op_types, place.certainty) == (("CONV_2D+RELU",), "likely")
 
 
 def test_as_a_candidate_it_is_named_without_a_proof(network: ModelRef, tmp_path: Path) -> None:

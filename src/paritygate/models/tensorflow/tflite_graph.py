@@ -162,6 +162,19 @@ def _tensor_indices(node: Table) -> Iterator[int]:
     yield from (index for index in indices if index >= 0)
 
 
+def fused_activation(node: Table) -> str:
+    """Return the function that a node applies to its result, such as `RELU`; empty for none."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    kind = getattr(schema, _name_of(node.BuiltinOptionsType(), schema.BuiltinOptions), None)
+    if not hasattr(kind, "FusedActivationFunction"):
+        return ""
+    options, stored = kind(), node.BuiltinOptions()
+    options.Init(stored.Bytes, stored.Pos)
+    number = options.FusedActivationFunction()
+    return _name_of(number, schema.ActivationFunctionType) if number else ""
+
+
 def operator_name(graph: Table, node: Table) -> str:
     """Return the operator of a node, such as `CONV_2D`."""
     from ai_edge_litert import schema_py_generated as schema
