@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
-from paritygate.validate.divergence.inputs import check_feeds, pairs_of
-from paritygate.validate.divergence.matching import Matching, match, sketches_of
+from paritygate.validate.divergence.matching import Matching, check_feeds, match, pairs_of, sketches_of
 from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.overflow import LARGEST, first_overflow
 from paritygate.validate.divergence.places import growth_of, located_at, with_graphs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -10,6 +10,7 @@ from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.repeats import MatchRepeats
+from paritygate.validate.gate.candidate import Facts
 from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rule_checks import check_asked, check_positions
 from paritygate.validate.gate.rules import GateRules
@@ -21,7 +22,7 @@ from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
+from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.measure.tolerance import Limits, limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere
@@ -54,45 +55,14 @@ class GateResult:
     matches: Mapping[str, MatchStatistics] = field(default_factory=dict)  # by the name of the rule
 
 
-class Facts(Protocol):
-    """Names and notes of a candidate, known before it runs."""
-
-    @property
-    def output_names(self) -> frozenset[str]:
-        """The names of all outputs."""
-        ...
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """The names of all inputs; None for recorded outputs."""
-        ...
-
-    @property
-    def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """The class of each column, by output, where the candidate names them."""
-        ...
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """One sentence for each part of it that was not seen yet."""
-        ...
-
-
-class _Measure(Protocol):
-    """One measurement of both sides' outputs, which takes in that of the rows that come next.
-
-    Only exact ones have JSON data.
-    """
+class _Measure(ExactFigures, Protocol):
+    """One measurement of both sides' outputs, which takes in that of the rows that come next."""
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None: ...
 
     def end_pass(self) -> None: ...
 
     def take_in(self, other: Any) -> None: ...  # noqa: ANN401 - of its own class
-
-    def to_data(self) -> dict[str, Any]: ...
-
-    def read(self, data: Mapping[str, Any]) -> None: ...
 
 
 class Measures:

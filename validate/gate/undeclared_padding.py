@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
+from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, OutputComparison
 from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.measure.valid_positions import left_out_of, only_left_out
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
-    from paritygate.validate.measure.parts.exact_comparison import ExactComparison
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -61,9 +60,7 @@ class PaddingComparison:
         self._profiles = {name: item.profile for name, item in padding.items()}
         self._limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
         labels = {label: scores for label, scores in rules.argmax_of.items() if {label, scores} <= set(padding)}
-        self._comparison = compare(
-            ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels),
-        )
+        self._comparison = compare(ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels))
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch; positions of the expected outputs that do not count are masked."""
@@ -81,11 +78,11 @@ class PaddingComparison:
 
     def to_data(self) -> dict[str, Any]:
         """Return the exact figures of one ended pass as JSON data."""
-        return cast("ExactComparison", self._comparison).to_data()
+        return cast("ExactFigures", self._comparison).to_data()
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        cast("ExactComparison", self._comparison).read(data)
+        cast("ExactFigures", self._comparison).read(data)
 
     def finish(self) -> Iterator[Check]:
         """Yield a check for each output with such positions: a finding where they differ."""

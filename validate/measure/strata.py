@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
+from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from paritygate.validate.measure.parts.exact_comparison import ExactComparison
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+Outputs = Mapping[str, NDArray[np.generic]]
 
 # Each value keeps its own statistics; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
@@ -77,7 +73,7 @@ class StratifiedComparison:
     def to_data(self) -> dict[str, Any]:
         """Return the exact figures of one ended pass as JSON data."""
         return {
-            name: {value: cast("ExactComparison", rows.comparison).to_data() for value, rows in comparisons.items()}
+            name: {value: cast("ExactFigures", rows.comparison).to_data() for value, rows in comparisons.items()}
             for name, comparisons in self._comparisons.items()
         }
 
@@ -85,7 +81,7 @@ class StratifiedComparison:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
         for name in self._comparisons:
             for value, part in data[name].items():
-                cast("ExactComparison", self._of_value(name, value).comparison).read(part)
+                cast("ExactFigures", self._of_value(name, value).comparison).read(part)
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""

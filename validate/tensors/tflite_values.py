@@ -1,4 +1,4 @@
-"""Run a TFLite file in LiteRT and read what its operators compute; values of integers are those that they stand for."""
+"""Run a TFLite file in LiteRT and read what its operators compute, quantized integers as floats."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class TfliteValues:
     def open(self, names: Sequence[str], values: Mapping[str, Arrays]) -> Callable[[Feed], list[NDArray[np.generic]]]:
         """Return what computes these tensors; LiteRT takes no values in the place of computed ones."""
         if values:
-            msg = "LiteRT takes no values in the place of inner tensors"
-            raise BackendError(msg, hint="make the TFLite file the reference")
+            raise BackendError("LiteRT takes no values for inner tensors", hint="make the TFLite file the reference")
         return partial(self._computed, names)
 
     def _computed(self, names: Sequence[str], feed: Feed) -> list[NDArray[np.generic]]:

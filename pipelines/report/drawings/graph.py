@@ -56,8 +56,8 @@ def _levels(nodes: Sequence[DrawnNode]) -> dict[str, int]:
 
 def _place(row: Sequence[DrawnNode], at: int, level: int) -> tuple[float, float, float]:
     """Return the middle, the top and the width of a box."""
-    width = min((WIDTH - _BESIDE) / len(row) - _BESIDE, WIDTH / 2)
-    return WIDTH * (at + 0.5) / len(row), _EDGE + level * (_HEIGHT + _BETWEEN), width
+    step = WIDTH * len(row) ** -1
+    return step * (at + 0.5), _EDGE + level * (_HEIGHT + _BETWEEN), min(step - _BESIDE, WIDTH / 2)
 
 
 def _line(start: tuple[float, float, float], end: tuple[float, float, float]) -> Path:

@@ -131,8 +131,7 @@ def _checked(
                 raise UsageError(msg, hint="name the run's onnx-fp32 as the reference, or leave it out")
         return replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
     if with_inputs:
-        msg = "--with-inputs needs --export-minimal"
-        raise UsageError(msg, hint="add --export-minimal DIR")
+        raise UsageError("--with-inputs needs --export-minimal", hint="add --export-minimal DIR")
     return request
 
 
