@@ -101,9 +101,11 @@ class Measurement:
 class ExactFigures(Protocol):
     """A comparison of one ended pass whose figures are JSON data, such as an `ExactComparison`."""
 
-    def to_data(self) -> dict[str, Any]: ...
+    def to_data(self) -> dict[str, Any]:
+        """Return the figures as JSON data."""
 
-    def read(self, data: Mapping[str, Any]) -> None: ...
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
 
 
 class OutputComparison:
