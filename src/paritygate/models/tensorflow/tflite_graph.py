@@ -164,7 +164,7 @@ def fused_activation(node: Table) -> str:
     """Return the function that a node applies to its result, such as `RELU`; empty for none."""
     from ai_edge_litert import schema_py_generated as schema
 
-    kind = getattr(schema, _name_of(node.BuiltinOptionsType(), schema.BuiltinOptions), None)
+    kind: Any = getattr(schema, _name_of(node.BuiltinOptionsType(), schema.BuiltinOptions), None)
     if not hasattr(kind, "FusedActivationFunction"):
         return ""
     options, stored = kind(), node.BuiltinOptions()
