@@ -228,6 +228,8 @@ class _Validator:
         """Return the verdict of an FP32 base that is no target, as its ONNX file runs on the CPU."""
         try:
             base = built_from(self._run, artifact)
+            # An engine is built from the mixed file.
+            base = built_from(self._run, base) if base.variant.precision is Precision.MIXED else base
         except ParitygateError:
             return str(Verdict.ERROR)
         from paritygate.pipelines.run.diagnosis import FP32_EXPORT
