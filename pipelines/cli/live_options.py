@@ -93,7 +93,7 @@ def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from paritygate.errors import ParitygateError
         from paritygate.models.json_mapping import read_json_mapping
         from paritygate.pipelines.cli.console import write_json
-        from paritygate.pipelines.live.metrics import Metrics, released_at, served
+        from paritygate.pipelines.live.metrics.shown import Metrics, released_at, served
         from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.live.result import limits_of_load
         from paritygate.pipelines.release.compared import parse_release

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
 from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, falls_behind, open_loop, percentile_of
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MetricsPage
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress

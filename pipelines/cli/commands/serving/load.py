@@ -11,7 +11,7 @@ from paritygate.pipelines.cli.live_options import live_options
 from paritygate.pipelines.cli.options import AMOUNT
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.live.metrics import Metrics
+    from paritygate.pipelines.live.metrics.shown import Metrics
 
 
 @click.command("load")

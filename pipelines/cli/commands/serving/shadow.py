@@ -74,7 +74,7 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.live.metrics import Metrics, released_at, served
+    from paritygate.pipelines.live.metrics.shown import Metrics, released_at, served
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_shadow
