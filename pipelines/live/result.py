@@ -131,6 +131,7 @@ class LiveResult:
     statuses: Mapping[str, int] = field(default_factory=dict)  # errors by their cause
     largest_share: float | None = 0.0
     first_failure: Failure | None = None
+    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
     not_watched: str = ""  # why there is no CPU and memory
     is_interrupted: bool = False  # by Ctrl-C: the result is that of what was sent until then
     notes: tuple[str, ...] = ()
@@ -155,7 +156,6 @@ class LoadResult(LiveResult):
     steps: tuple[Step, ...] = ()
     highest_rate: float | None = None  # answers a second of the best sustained step
     is_right_after_stress: bool | None = None  # None without stress
-    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
 
 
 def limits_of_load(given: Mapping[str, float]) -> EndpointLimits:

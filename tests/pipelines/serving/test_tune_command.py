@@ -594,7 +594,7 @@ def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Res
         (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
         (["--out", "nothing"], "nothing has no view of adds"),
         (["--rows", "17"], "a request of 17 rows is more than the server takes"),
-        (["--endpoint", "requests_per_second=5"], "does not apply to tune"),
+        (["--endpoint", "requests_per_second=5"], "does not apply here"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(

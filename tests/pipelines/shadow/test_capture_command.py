@@ -202,6 +202,15 @@ def test_events_that_share_an_id_are_no_pair(kinds: list[str]) -> None:
     assert events.unpaired == len(kinds)
 
 
+@pytest.mark.parametrize("is_answer_first", [True, False])
+def test_an_answer_event_that_nobody_can_read_is_kept_without_its_body(*, is_answer_first: bool) -> None:
+    events, pair = Events(), [_event(1, "response", b"<html>"), _event(1, "request")]
+
+    first, line = (events.add(copy) for copy in (pair if is_answer_first else pair[::-1]))
+
+    assert (first, line, events.unpaired) == (None, {"response": None, "request": json.loads(BODY)}, 0)
+
+
 def test_events_without_an_answer_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "_MOST_PENDING_BYTES", 3 * len(BODY) + 10)
     events = Events()
