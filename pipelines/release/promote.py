@@ -209,8 +209,7 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
     binding = StalenessCheck(run, Recording.load(run.reference))
     unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
-        msg = "all required variants passed, so --despite has no effect"
-        raise UsageError(msg, hint="leave --despite out")
+        raise UsageError("all required variants passed, so --despite has no effect", hint="leave --despite out")
     return unmet
 
 

@@ -168,10 +168,7 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
     """Record the outputs of an artifact that are compared; raises as `record_stage`."""
     args = {
         **_args_of(
-            str(artifact.variant),
-            artifact_model(artifact),
-            samples,
-            is_non_finite_declared=is_non_finite_declared,
+            str(artifact.variant), artifact_model(artifact), samples, is_non_finite_declared=is_non_finite_declared
         ),
         "ignored": dict(ignored),
     }

@@ -52,8 +52,7 @@ class ModelControl:
         self._marks: set[str] = set()
         config = self.config()
         if config is None:
-            msg = "the server returns no configuration of the model"
-            raise NoControl(msg)
+            raise NoControl("the server returns no configuration of the model")
         if _until(_mark_of(config)) > time.time():
             msg = f"another tune measures {name} on this server"
             raise MeasurementError(msg, hint="wait until it has ended: two at once would measure each other")

@@ -42,17 +42,8 @@ class ReplacedAnswers:
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
+        self.output_names, self.input_names = candidate.output_names, candidate.input_names
         self._number = -1
-
-    @property
-    def output_names(self) -> frozenset[str]:
-        """The names of all its outputs."""
-        return self._candidate.output_names
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """The names of all its inputs."""
-        return self._candidate.input_names
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:

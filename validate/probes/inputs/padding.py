@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.text import StrEnum
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MATRIX_RANK = 2
 
