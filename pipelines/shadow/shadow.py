@@ -74,11 +74,8 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     artifact = Artifact.read_record(details.local_folder() / variant)
     check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs}, "shadow")
     positions = valid_positions(rules.valid_where, [artifact.signature])
-    tally = _Tally(
-        test=SequentialTest(request.max_flip_rate),
-        strict=SequentialTest(request.max_flip_rate),
-        inputs=comparison_of(details),
-    )
+    test, strict = (SequentialTest(request.max_flip_rate) for _ in range(2))
+    tally = _Tally(test=test, strict=strict, inputs=comparison_of(details))
     with temporary_folder("shadow") as folder:
         captured = _by_versions(_copied(request, artifact, folder), details, tally)
         tally.is_last_line_cut_off = captured.is_cut_off

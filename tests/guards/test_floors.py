@@ -43,7 +43,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "release": {"rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "serving"},
     "live": {"process", "compare", "run", "report", "release"},
     "tuning": {"process", "spec", "report", "release", "serving", "live"},
-    "shadow": {"process", "run", "release", "live"},
+    "shadow": {"process", "compare", "run", "release", "live"},
     "selftest": {"process", "spec", "compare", "run", "report"},
     "jobs": {
         "process",

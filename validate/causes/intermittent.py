@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from paritygate.validate.causes.cause import Case, Row
@@ -11,6 +12,8 @@ from paritygate.validate.measure.check import NAMED, Cause, Status
 from paritygate.validate.words.sentence import say
 
 _KIND, _REPEATS = "intermittent", "repeat_max_abs_diff"
+# How often the batch runs again: a fault may come back.
+_TIMES = 4
 
 
 def find(case: Case) -> Iterator[Cause]:
@@ -27,8 +30,7 @@ def find(case: Case) -> Iterator[Cause]:
     worst = [row for name in case.outputs & statistics.keys() for row in statistics[name].worst_rows]
     failing = {row.row_id for row in worst if row.in_limits > 1}
     row = next((row for row in case.chosen if row.row_id in failing and _agrees(measure, row)), None)
-    whole = None if row is None else _batch_of(case, row.row_id)
-    if row is not None and whole is not None and _agrees(measure, whole):
+    if row is not None and any(_agrees(measure, again) for again in _batch_of(case, row.row_id)):
         yield Cause(kind=_KIND, outcome=NAMED, words=say("cause.intermittent", row=row.row_id))
 
 
@@ -36,16 +38,16 @@ def _agrees(measure: Measure, row: Row) -> bool:
     return max(measure([row]).values()) <= 1
 
 
-def _batch_of(case: Case, row_id: str) -> Row | None:
-    """Return the batch with a row, run again; None where other batches have its id as well, or time is over."""
+def _batch_of(case: Case, row_id: str) -> Iterator[Row]:
+    """Yield the batch with a row, run again each time; nothing where other batches have its id, or time is over."""
     case.candidate.start_pass()
     reader = case.expected.open_reader()
     taken = ((batch, reader.take(batch)) for batch in case.read() if batch.rows)
     found = [(batch, wanted) for batch, wanted in taken if row_id in batch.ids]
-    if len(found) != 1 or not case.clock.has(found[0][0].rows):
-        return None
+    if len(found) != 1:
+        return
     batch, wanted = found[0]
-    try:
-        return Row(row_id=row_id, batch=batch, expected=wanted, actual=case.candidate.answer(batch))
-    except RefusedInputsError:
-        return None
+    with contextlib.suppress(RefusedInputsError):
+        for _ in range(_TIMES):
+            if case.clock.has(batch.rows):
+                yield Row(row_id=row_id, batch=batch, expected=wanted, actual=case.candidate.answer(batch))
