@@ -316,6 +316,9 @@ _CAUSES = {
     "cause.not_asked": "no trial was made, because the model is on a server; --endpoint trials=1 allows trials",
     "cause.training_mode": "{count:#operator} {count:is|are} in training mode ({names}); export the model in "
     "evaluation mode",
+    "cause.intermittent": "the same batch gets different answers: row {row!r} is wrong in the first one and right in "
+    "the second",
+    "cause.intermittent.passes": "the same batches get different answers in {passes} passes",
     "cause.other_weights": "{count} of {total} weight tensors differ from the source's, such as {name}; the file "
     "may come from another checkpoint",
     "cause.row_factors": "each row of {output} has a factor of its own, {low:.4g} to {high:.4g}; one side may lack a "
