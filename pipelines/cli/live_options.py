@@ -166,7 +166,7 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
     ) -> int:
         from paritygate.models.json_mapping import read_json_mapping
         from paritygate.pipelines.cli.console import progress_of, write_result
-        from paritygate.pipelines.live.metrics import Metrics, released_at, served
+        from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
         from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.process.stages import stage
         from paritygate.pipelines.release.compared import parse_release
@@ -185,14 +185,13 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
             "mapping": None if endpoint_json is None else read_json_mapping(endpoint_json),
         }
         load = command(live=live, **others)
-        created = None if metrics_port is None else released_at(sent["repository"], model, which)
-        metrics = Metrics(command=click.get_current_context().command.name or "", model=model, released=created)
+        name = click.get_current_context().command.name or ""
+        with shown_to_prometheus(name, sent["repository"], model, which, metrics_port) as metrics:
 
-        def watch(part: Any) -> None:  # noqa: ANN401 - a Step or a Period
-            load.watch(part, shown)
-            metrics.add(part.answered * sent["rows"], part.flips, part.p50_ms, part.p99_ms)
+            def watch(part: Any) -> None:  # noqa: ANN401 - a loop or a period
+                load.watch(part, shown)
+                metrics.add(part.answered * sent["rows"], part.flips, part.p50_ms, part.p99_ms)
 
-        with served(metrics, metrics_port):
             with progress_of(model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
                 result = load.run(load.request, progress=progress, watch=watch)
                 did(f"sent {counted(result.requests, 'request')}")

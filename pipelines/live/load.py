@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
 from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, percentile_of
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MetricsPage
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
@@ -86,7 +86,7 @@ class _Load:
     request: LoadRequest
     target: Target
     watch: Callable[[Step], None]
-    page: MetricsPage | None = None  # of a Triton server
+    page: MetricsPage | None  # of a Triton server
     begin: float = field(default_factory=time.monotonic)
     tally: Tally = field(default_factory=Tally)
     steps: list[Step] = field(default_factory=list)

@@ -9,9 +9,9 @@ from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
 from paritygate.pipelines.report.figures import number

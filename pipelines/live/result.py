@@ -10,8 +10,8 @@ from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.pipelines.live.loops import Arrivals
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MachineUse
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.roots import Root
 from paritygate.validate.samples.source import SampleSource

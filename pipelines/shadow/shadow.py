@@ -206,7 +206,7 @@ class _Tally:
             self.strict.add(1.0)
             return
         self.counts["rows"] += exchange.rows
-        if self.inputs is not None:
+        if self.inputs is not None and exchange.rows:
             self.inputs.add(exchange.inputs)
         if answered is None:
             self.counts["unanswered"] += 1

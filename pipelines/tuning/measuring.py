@@ -16,9 +16,9 @@ from paritygate.pipelines.live.loops import (
     open_loop,
     percentile_of,
 )
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.questions import Questions
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.search import Point
 from paritygate.validate.runners.endpoint.answer_size import reference_answered

@@ -49,5 +49,4 @@ def _values(option: str, text: str, read: Callable[[str], _Number], *, what: str
         values = []
     if values and all(0 < value < math.inf for value in values):
         return values
-    msg = f"{option} {text!r} is no list of {what}"
-    raise UsageError(msg, hint=f"write for example {option} {example}")
+    raise UsageError(f"{option} {text!r} is no list of {what}", hint=f"write for example {option} {example}")

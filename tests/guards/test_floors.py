@@ -59,7 +59,8 @@ MAY_IMPORT_IN_PIPELINES = {
     },
     "run_spec": {"process", "cache", "spec", "compare", "run", "choice", "report", "release"},
     "planning": {"process", "cache", "spec", "run", "run_spec"},
-    "fleet": set(),
+    "scale": {"process", "compare"},
+    "fleet": {"scale"},
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
@@ -68,7 +69,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
-        *("diagnose", "shadow", "repair", "live", "fleet"),
+        *("diagnose", "shadow", "repair", "live", "fleet", "scale"),
     },
 }
 MOST_MODULES = 20

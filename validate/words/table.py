@@ -75,6 +75,10 @@ _CONTRACT = {
     "Run `diagnose` to find the operator",
     "fp32_base.unmeasured": "{base}, from which it is made, could not be measured, so a fault of the conversion may "
     "be hidden. With {base} among the targets, its own checks show the cause",
+    "fp16_range": "with each value rounded to FP16, as on a GPU, {cause}. This CPU computes FP16 in FP32, which hides "
+    "the overflow",
+    "fp16_range.hidden": "{rows} of {every:#row} overflow on the way and come out wrong",
+    "fp16_range.open": ". Use onnx-mixed or onnx-bf16, validate with --device cuda, or declare promote.for: [cpu]",
     "provider": "{side}: {cause}",
     "distinct": "reference and candidate are different files",
     "distinct.recorded": "both recordings have the same bytes ({digest}), so one may be a copy of the other",

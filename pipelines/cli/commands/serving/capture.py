@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import WrittenPath, metrics_option, output_options
+from paritygate.pipelines.cli.options import WrittenPath, json_option, metrics_option, quiet_option, verbose_option
 
 _MIB = 1 << 20
 
@@ -40,7 +40,9 @@ _MIB = 1 << 20
 )
 @click.option("--max-mb", default=1024, show_default=True, type=click.IntRange(min=1), metavar="MB", help="At most.")
 @metrics_option
-@output_options
+@quiet_option
+@verbose_option
+@json_option
 def command(
     *,
     out: Path,
@@ -72,7 +74,7 @@ def command(
     from paritygate.addresses import shown_address
     from paritygate.errors import ExitCode, MeasurementError
     from paritygate.pipelines.cli.console import progress_of, write_result
-    from paritygate.pipelines.live.metrics import Metrics, served
+    from paritygate.pipelines.live.metrics.shown import Metrics, served
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_capture
