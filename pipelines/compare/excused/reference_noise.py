@@ -20,6 +20,7 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import (
     NOISE_FACTOR,
@@ -31,7 +32,7 @@ from paritygate.validate.reference.reference_noise import (
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.samples.split import RowsLeftOut
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _NAME = "noise_floor"
 # Checks that single rows can fail. The noise of a few rows does not make a mean.
-_OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
+NOISE_CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +72,7 @@ def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
 
     The figures stay. Only checks that fail by such rows alone pass.
     """
-    rows = _rows_beyond(result)
+    rows = rows_to_rerun(result)
     try:
         runner = again.open_reference() if rows else None
     except ArtifactIntegrityError as err:
@@ -88,12 +89,12 @@ def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
         return replace(result, checks=(*result.checks, *unsound))
     within_noise = _NoiseAdjusted(again.candidate, excusing, result, again)
     excused = again.run(within_noise)
-    return with_excused(result, excused, _OF_ROWS, "noise.excused_rows", *within_noise.checks(), *unsound)
+    return with_excused(result, excused, NOISE_CHECKS, "noise.excused_rows", *within_noise.checks(), *unsound)
 
 
-def _rows_beyond(result: GateResult) -> frozenset[str]:
+def rows_to_rerun(result: GateResult) -> frozenset[str]:
     """Return the ids of the worst rows of outputs that fail by single rows; none if noise cannot excuse one of them."""
-    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in _OF_ROWS}
+    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in NOISE_CHECKS}
     ids: set[str] = set()
     for name in failed:
         statistics = result.measurement.statistics.get(name or "")
@@ -113,7 +114,7 @@ _Place = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _NoisyRow:
+class NoisyRow:
     """One row: by output the reference's values and noise, and a warning where that is far beyond a limit."""
 
     row_id: str
@@ -121,11 +122,17 @@ class _NoisyRow:
     noise: Mapping[str, RowNoise]
     warning: Check | None = None
 
+    def excused(self, name: str, actual: NDArray[np.generic]) -> Check:
+        """Return the warning that the candidate's difference in an output is excused."""
+        difference = float(np.abs(actual.astype(np.float64) - self.expected[name].astype(np.float64)).max())
+        words = say("noise.excused", row=self.row_id, difference=difference, noise=self.noise[name].max_abs_diff)
+        return Check(name=_NAME, status=Status.WARNING, words=words, output=name, rows=1)
 
-def _noise_of(rows: frozenset[str], result: GateResult, again: RerunContext, runner: Runner) -> dict[_Place, _NoisyRow]:
+
+def _noise_of(rows: frozenset[str], result: GateResult, again: RerunContext, runner: Runner) -> dict[_Place, NoisyRow]:
     """Run the reference on these rows, each alone and in its batch."""
     reader = again.expected.open_reader()
-    noisy_rows: dict[_Place, _NoisyRow] = {}
+    noisy_rows: dict[_Place, NoisyRow] = {}
     for number, batch in enumerate(batch for batch in again.read() if batch.rows):
         wanted = reader.take(batch)
         at = [row for row, row_id in enumerate(batch.ids) if row_id in rows]
@@ -135,8 +142,8 @@ def _noise_of(rows: frozenset[str], result: GateResult, again: RerunContext, run
         try:
             whole = runner.run(inputs)
             for row in at:
-                noisy_rows[number, row] = _noisy_row(
-                    row, batch, wanted, (whole, runner.run(_alone(inputs, row, batch))), result
+                noisy_rows[number, row] = noisy_row(
+                    row, batch, wanted, (whole, runner.run(row_alone(inputs, row, batch))), result.limits
                 )
         except (BackendError, UsageError):
             # A reference that fails on the row alone shows no noise.
@@ -144,18 +151,22 @@ def _noise_of(rows: frozenset[str], result: GateResult, again: RerunContext, run
     return noisy_rows
 
 
-def _alone(inputs: Arrays, row: int, batch: Batch) -> dict[str, NDArray[np.generic]]:
+def row_alone(inputs: Arrays, row: int, batch: Batch) -> dict[str, NDArray[np.generic]]:
+    """Return the inputs of one row of a batch."""
     return {
         name: array[row : row + 1] if array.ndim and len(array) == batch.rows else array
         for name, array in inputs.items()
     }
 
 
-def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Arrays], result: GateResult) -> _NoisyRow:
+def noisy_row(
+    row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Arrays], limits_of: Mapping[str, Limits]
+) -> NoisyRow:
+    """Return the noise of one row, of the reference's recorded outputs, and of those in its batch and alone."""
     noise: dict[str, RowNoise] = {}
     warning: Check | None = None
     own = slice(row, row + 1)
-    for name, limits in result.limits.items():
+    for name, limits in limits_of.items():
         array, (whole, alone) = wanted[name], answers
         if array.dtype.kind not in "fV" or not array.ndim or len(array) != batch.rows or not limits.fits(array.shape):
             continue
@@ -168,7 +179,7 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
         if ratio > NOISE_FACTOR:
             words = say("noise.excuses_nothing", row=batch.ids[row], difference=row_noise.max_abs_diff, ratio=ratio)
             warning = Check(name="reference_batch", status=Status.WARNING, words=words, output=name)
-    return _NoisyRow(
+    return NoisyRow(
         row_id=batch.ids[row], expected={name: wanted[name][own] for name in noise}, noise=noise, warning=warning
     )
 
@@ -177,13 +188,13 @@ class _NoiseAdjusted(ReplacedAnswers):
     """The candidate, with the reference's outputs where it is within the reference's own noise."""
 
     def __init__(
-        self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: RerunContext
+        self, candidate: Candidate, rows: Mapping[_Place, NoisyRow], result: GateResult, again: RerunContext
     ) -> None:
         super().__init__(candidate)
         self._rows = rows
         self._limits = result.limits
         self._profiles = again.expected.profiles
-        self._excused: dict[tuple[str, str], Words] = {}
+        self._excused: dict[tuple[str, str], Check] = {}
 
     def replaced(
         self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
@@ -196,22 +207,18 @@ class _NoiseAdjusted(ReplacedAnswers):
                 answers[name] = self._held(name, answers[name], row, noisy)
         return answers
 
-    def _held(self, name: str, actual: NDArray[np.generic], row: int, noisy: _NoisyRow) -> NDArray[np.generic]:
+    def _held(self, name: str, actual: NDArray[np.generic], row: int, noisy: NoisyRow) -> NDArray[np.generic]:
         own, expected, noise = actual[row : row + 1], noisy.expected[name], noisy.noise[name]
         limits, profile = self._limits[name], self._profiles[name]
         if own.shape != expected.shape or rows_within(own, expected, None, limits=limits, profile=profile).all():
             return actual
         if not rows_within(own, expected, [noise], limits=limits, profile=profile).all():
             return actual
-        difference = float(np.abs(own.astype(np.float64) - expected.astype(np.float64)).max())
-        self._excused[name, noisy.row_id] = say(
-            "noise.excused", row=noisy.row_id, difference=difference, noise=noise.max_abs_diff
-        )
+        self._excused[name, noisy.row_id] = noisy.excused(name, own)
         replaced: NDArray[np.generic] = actual.copy()
         replaced[row : row + 1] = expected
         return replaced
 
-    def checks(self) -> Iterator[Check]:
-        """Yield a warning for each excused row."""
-        for (output, _), words in self._excused.items():
-            yield Check(name=_NAME, status=Status.WARNING, words=words, output=output, rows=1)
+    def checks(self) -> list[Check]:
+        """Return a warning for each excused row."""
+        return list(self._excused.values())

@@ -6,16 +6,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.tolerance import Limits
+from paritygate.validate.measure.valid_positions import only_valid
+from paritygate.validate.reference.recorded import ExpectedOutputs
+from paritygate.validate.reference.reference_noise import RowNoise, rows_within
+from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def with_excused(result: GateResult, excused: GateResult, names: Collection[str], key: str, *more: Check) -> GateResult:
@@ -83,3 +92,76 @@ class ReplacedAnswers:
     ) -> dict[str, NDArray[np.generic]]:
         """Return the outputs for the batch of this number in the pass; the caller owns `answers`."""
         raise NotImplementedError
+
+
+class RowsExcused(ReplacedAnswers):
+    """The candidate, with the reference's outputs in rows beyond limits that `accepted` excuses.
+
+    If more than `cap` rows are `beyond`, the later ones are not excused. `excused` are ids in the order of the rows,
+    and `checks` are warnings about rows.
+    """
+
+    def __init__(
+        self, candidate: Candidate, expected: ExpectedOutputs, limits: Mapping[str, Limits], runner: Runner, cap: int
+    ) -> None:
+        super().__init__(candidate)
+        self.expected = expected
+        self.limits = limits
+        self.runner = runner
+        self._cap = cap
+        self._reader = expected.open_reader()
+        # The number of the batch in a pass, and of the row in it.
+        self.beyond: set[tuple[int, int]] = set()
+        self.excused: dict[str, None] = {}
+        self.checks: list[Check] = []
+
+    def start_pass(self) -> None:
+        """Begin the sequence of batches."""
+        self._reader = self.expected.open_reader()
+        super().start_pass()
+
+    def replaced(
+        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs, with the reference's in excused rows."""
+        wanted = self._reader.take(batch)
+        counting = only_valid(wanted, batch.inputs, self.expected.positions)
+        compared = {name: array for name, array in counting.items() if self._is_compared(name, array, answers, batch)}
+        beyond = np.zeros(batch.rows, dtype=bool)
+        for name, array in compared.items():
+            beyond = np.logical_or(beyond, ~self.is_within(name, answers[name], array))
+        places = np.flatnonzero(beyond)
+        self.beyond.update((number, place) for place in places.tolist())
+        if not places.size or len(self.beyond) > self._cap or not has_rows(batch):
+            return answers
+        excused = self.accepted(places, batch, answers, compared)
+        if excused.size:
+            self.excused.update(dict.fromkeys(batch.ids[place] for place in excused))
+            for name in compared:
+                answers[name] = answers[name].copy()
+                answers[name][excused] = wanted[name][excused]
+        return answers
+
+    def accepted(self, places: NDArray[np.intp], batch: Batch, answers: Arrays, compared: Arrays) -> NDArray[np.intp]:
+        """Return which of the rows at these places of a batch are excused."""
+        raise NotImplementedError
+
+    def _is_compared(self, name: str, array: NDArray[np.generic], answers: Arrays, batch: Batch) -> bool:
+        if name not in self.limits or name not in answers or answers[name].shape != array.shape:
+            return False
+        return array.ndim > 0 and len(array) == batch.rows and array.dtype.kind in "fVibu"
+
+    def is_within(
+        self, name: str, actual: NDArray[np.generic], expected: NDArray[np.generic], *noise: RowNoise
+    ) -> NDArray[np.bool_]:
+        """Return which rows of an output are within the limits, or within the noise of each where it is given."""
+        profile = self.expected.profiles[name]
+        if profile.is_float:
+            return rows_within(actual, expected, noise or None, limits=self.limits[name], profile=profile)
+        return all_of_rows(np.asarray(actual == expected))
+
+
+def all_of_rows(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return for each row whether all flags are set."""
+    of_rows: NDArray[np.bool_] = np.logical_and.reduce(flags.reshape(len(flags), -1), axis=1)
+    return of_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.result import ProbesResult, SideResult
+from paritygate.pipelines.compare.shards.excuses import Excuse
 from paritygate.text import one_or_many
 from paritygate.validate.gold.columns import gold_column
 from paritygate.validate.measure.check import Check
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.validate.gate.rules import GateRules
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _KIND = "paritygate part"
 # A part has the figures of each channel, not of each row.
 _MOST_BYTES = 128 << 20
 _HEAD_BYTES = 200
+MOST_SHARDS = 10**6
 _MAKE = "convert-and-validate compare ... --shard {} --out FILE"
 _AGAIN = f"make the part again: {_MAKE}"
 # Fields of both models that decide the figures, besides their files.
@@ -45,6 +47,7 @@ class Binding:
     reference: str  # the digest of the recording
     candidate: str  # the digest of the model
     samples: str  # the digest of the samples that the reference was recorded on
+    source: str  # the digest of the model that the reference was recorded from, empty without --source
     labels: str  # the digest of the gold and strata of all rows, empty where the rules read none
     rules: str  # the digest of the rules
     batches: int  # in all parts together
@@ -79,6 +82,7 @@ class Part:
     machine: dict[str, Any]
     pass_seconds: float
     seconds: float = 0.0
+    excuses: dict[str, Excuse] = field(default_factory=dict)  # by kind
     # The first shard alone has the comparison, the record of the reference, and the answers to probes.
     job: dict[str, Any] | None = None
     recording: dict[str, Any] | None = None
@@ -143,7 +147,7 @@ def read_part(path: Path) -> Part:
     except ValueError as err:
         raise broken_part(path, err) from err
     binding = part.binding
-    if part.kind != _KIND or not (1 <= part.shard <= binding.shards and 0 <= part.first <= part.last):
+    if part.kind != _KIND or not (1 <= part.shard <= binding.shards <= MOST_SHARDS and 0 <= part.first <= part.last):
         msg = f"{path} is no part of a comparison"
         raise InputFileError(msg, hint=_again())
     return part
@@ -226,6 +230,7 @@ _WORDS = {
     "reference": "reference",
     "candidate": "candidate",
     "samples": "samples",
+    "source": "--source",
     "labels": "gold or strata",
     "rules": "rules",
     "batches": "number of batches",
