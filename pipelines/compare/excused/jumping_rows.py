@@ -16,7 +16,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.reference_noise import RerunContext
-from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, all_of_rows, with_excused
+from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, all_of_rows, may_be_excused, with_excused
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
@@ -46,7 +46,7 @@ def without_jumps(result: GateResult, again: RerunContext) -> GateResult:
     The figures stay. Only checks that fail by these rows alone pass.
     """
     cap = most_jumps(again.rules, result.measurement.rows)
-    if not may_be_jumps(result, cap):
+    if not may_be_excused(result, JUMP_CHECKS, cap):
         return result
     try:
         runner = again.open_reference()
@@ -75,7 +75,7 @@ class WithoutJumps(RowsExcused):
         rows = [_rows_moved(batch, places, steps) for steps in _STEPS]
         try:
             of_reference = [self.runner.run(fit_inputs(each, self.runner.signature)) for each in rows]
-            of_candidate = [self._candidate.answer(each) for each in rows]
+            of_candidate = [self.candidate.answer(each) for each in rows]
         except (BackendError, RefusedInputsError, UsageError):
             return places[:0]
         is_excused = np.ones(places.size, dtype=bool)
@@ -110,13 +110,6 @@ def most_jumps(rules: GateRules, rows: int) -> int:
     """Return how many of so many rows may be excused."""
     least, share = flips_allowed(rules.precision)
     return max(least, math.floor(share * rows))
-
-
-def may_be_jumps(result: GateResult, cap: int) -> bool:
-    """Return whether checks fail that as few rows can cause."""
-    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in JUMP_CHECKS}
-    beyond = [pattern.beyond for name, pattern in result.measurement.patterns.items() if name in failed]
-    return 0 < max(beyond, default=0) <= cap
 
 
 def _rows_moved(batch: Batch, places: NDArray[np.intp], steps: int) -> Batch:

@@ -46,55 +46,14 @@ def with_excused(result: GateResult, excused: GateResult, names: Collection[str]
     return replace(result, checks=(*checks, *more), looks_like=looks_like)
 
 
-class ReplacedAnswers:
-    """The candidate, with outputs that `replaced` changes."""
-
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
-        self._number = -1
-
-    @property
-    def output_names(self) -> frozenset[str]:
-        """The names of all its outputs."""
-        return self._candidate.output_names
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """The names of all its inputs."""
-        return self._candidate.input_names
-
-    @property
-    def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """By output, the classes of its columns, where it names them."""
-        return self._candidate.classes
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Notes on what was not tested."""
-        return self._candidate.warnings
-
-    def start_pass(self) -> None:
-        """Begin the sequence of batches."""
-        self._number = -1
-        self._candidate.start_pass()
-
-    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return all outputs for one batch, or raise a `RefusedInputsError` if the candidate refused it."""
-        self._number += 1
-        return self.replaced(self._number, batch, dict(self._candidate.answer(batch)))
-
-    def end_pass(self, samples_digest: str) -> None:
-        """End the sequence of batches."""
-        self._candidate.end_pass(samples_digest)
-
-    def replaced(
-        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
-    ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs for the batch of this number in the pass; the caller owns `answers`."""
-        raise NotImplementedError
+def may_be_excused(result: GateResult, names: Collection[str], cap: int) -> bool:
+    """Return whether checks of these names fail, with no more rows beyond the limits than may be excused."""
+    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in names}
+    beyond = [pattern.beyond for name, pattern in result.measurement.patterns.items() if name in failed]
+    return 0 < max(beyond, default=0) <= cap
 
 
-class RowsExcused(ReplacedAnswers):
+class RowsExcused:
     """The candidate, with the reference's outputs in rows beyond limits that `accepted` excuses.
 
     If more than `cap` rows are `beyond`, the later ones are not excused. `excused` are ids in the order of the rows,
@@ -104,7 +63,8 @@ class RowsExcused(ReplacedAnswers):
     def __init__(
         self, candidate: Candidate, expected: ExpectedOutputs, limits: Mapping[str, Limits], runner: Runner, cap: int
     ) -> None:
-        super().__init__(candidate)
+        self.candidate = candidate
+        self._number = -1
         self.expected = expected
         self.limits = limits
         self.runner = runner
@@ -115,23 +75,52 @@ class RowsExcused(ReplacedAnswers):
         self.excused: dict[str, None] = {}
         self.checks: list[Check] = []
 
+    @property
+    def output_names(self) -> frozenset[str]:
+        """The names of all its outputs."""
+        return self.candidate.output_names
+
+    @property
+    def input_names(self) -> frozenset[str] | None:
+        """The names of all its inputs."""
+        return self.candidate.input_names
+
+    @property
+    def classes(self) -> Mapping[str, Sequence[int | str]]:
+        """By output, the classes of its columns, where it names them."""
+        return self.candidate.classes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes on what was not tested."""
+        return self.candidate.warnings
+
     def start_pass(self) -> None:
         """Begin the sequence of batches."""
+        self._number = -1
         self._reader = self.expected.open_reader()
-        super().start_pass()
+        self.candidate.start_pass()
 
-    def replaced(
-        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
-    ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs, with the reference's in excused rows."""
+    def end_pass(self, samples_digest: str) -> None:
+        """End the sequence of batches."""
+        self.candidate.end_pass(samples_digest)
+
+    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return all outputs for one batch, with the reference's in excused rows.
+
+        Raises:
+            RefusedInputsError: The candidate refused it.
+        """
+        self._number += 1
         wanted = self._reader.take(batch)
+        answers = dict(self.candidate.answer(batch))
         counting = only_valid(wanted, batch.inputs, self.expected.positions)
         compared = {name: array for name, array in counting.items() if self._is_compared(name, array, answers, batch)}
         beyond = np.zeros(batch.rows, dtype=bool)
         for name, array in compared.items():
             beyond = np.logical_or(beyond, ~self.is_within(name, answers[name], array))
         places = np.flatnonzero(beyond)
-        self.beyond.update((number, place) for place in places.tolist())
+        self.beyond.update((self._number, place) for place in places.tolist())
         if not places.size or len(self.beyond) > self._cap or not has_rows(batch):
             return answers
         excused = self.accepted(places, batch, answers, compared)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from onnx import helper
+from tests.pipelines.compare.shards.parts import assert_one_verdict, compared_in_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,44 +55,12 @@ def _stepped(bench: Bench, name: str, *, threshold: float) -> None:
 
 
 def _compared(desk: Desk, x: NDArray[np.float32], *more: str) -> dict[int, Called]:
-    """Return the results of one comparison by the number of parts, and 0 for the plain one."""
     np.savez(desk.folder / "rows.npz", x=x)
-    options = ("--samples", "rows.npz", "--batch-size", str(_BATCH), "--probes", "none", "--min-rows", "1", *more)
-    recorded = desk.call("record", "a.onnx", "--samples", "rows.npz", "--batch-size", str(_BATCH), "--out", "reference")
+    samples = ("--samples", "rows.npz", "--batch-size", str(_BATCH))
+    recorded = desk.call("record", "a.onnx", *samples, "--out", "reference")
     assert recorded.code == 0, recorded
-    both = ("compare", "reference", "b.onnx", *options)
-    found = {0: desk.json(*both)}
-    for of in (1, 3, len(x) // _BATCH):
-        parts = [f"part-{number}-{of}.json" for number in range(1, of + 1)]
-        for number, part in enumerate(parts, start=1):
-            called = desk.call(*both, "--shard", f"{number}/{of}", "--out", part)
-            assert called.code == 0, called
-        found[of] = desk.json("merge", *parts[::-1])
-    return found
-
-
-def _checks(called: Called) -> list[dict[str, Any]]:
-    return sorted(
-        (
-            {key: check[key] for key in ("name", "output", "status", "rows", "measured")}
-            for check in called.data["checks"]
-        ),
-        key=str,
-    )
-
-
-def _without_times(data: Any) -> Any:  # noqa: ANN401 - JSON data
-    if isinstance(data, dict):
-        kept = {name: item for name, item in data.items() if name != "machine" and not name.endswith("seconds")}
-        return {name: _without_times(item) for name, item in kept.items()}
-    return [_without_times(item) for item in data] if isinstance(data, list) else data
-
-
-def _assert_one_verdict(found: dict[int, Called], code: int) -> None:
-    texts = {of: json.dumps(_without_times(called.data)) for of, called in found.items() if of}
-    assert len(set(texts.values())) == 1
-    assert {called.code for called in found.values()} == {code}
-    assert _checks(found[1]) == _checks(found[0])
+    options = (*samples, "--probes", "none", "--min-rows", "1", *more)
+    return compared_in_parts(desk, (1, 3, len(x) // _BATCH), "b.onnx", *options)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +76,7 @@ def test_noise_of_the_reference_excuses_rows_in_any_number_of_parts(
 
     found = _compared(desk, x, "--source", "a.onnx")
 
-    _assert_one_verdict(found, code)
+    assert_one_verdict(found, code)
 
 
 def test_rows_where_both_models_jump_are_excused_in_any_number_of_parts(desk: Desk, bench: Bench) -> None:
@@ -120,7 +88,7 @@ def test_rows_where_both_models_jump_are_excused_in_any_number_of_parts(desk: De
 
     found = _compared(desk, x, "--source", "a.onnx")
 
-    _assert_one_verdict(found, 0)
+    assert_one_verdict(found, 0)
     (check,) = [check for check in found[3].data["checks"] if check["name"] == "reference_jumps"]
     assert (check["status"], check["measured"]) == ("warning", 1)
 
@@ -133,7 +101,7 @@ def test_without_the_source_nothing_is_excused(desk: Desk, bench: Bench) -> None
 
     found = _compared(desk, x)
 
-    _assert_one_verdict(found, 1)
+    assert_one_verdict(found, 1)
     (cause,) = found[3].data["causes"]
     assert (cause["kind"], cause["outcome"]) == ("trials", "not_asked")
 
