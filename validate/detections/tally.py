@@ -150,7 +150,9 @@ class Tally:
         """Return the figures: counts of the worst pass, extremes over all; `longest` is that of all pictures."""
         passes = [counts.judged(most_places) for counts, most_places in zip(self._passes, longest, strict=False)]
         counts = max(passes or [_Counts()], key=lambda counts: counts.badness)
-        extremes = {f"max_{name}": self._extremes[name] if counts.matched else None for name in _EXTREMES[1:]}
+        extremes: dict[str, Any] = {
+            f"max_{name}": self._extremes[name] if counts.matched else None for name in _EXTREMES[1:]
+        }
         return MatchFigures(
             **{name: getattr(counts, name) for name in _COUNTED},
             min_iou=finite_or_none(self._extremes["min_iou"]),

@@ -302,7 +302,7 @@ class OutputComparison:
             self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
         self._current = {}
         self._end_counts()
-        for name in self._sketches.keys() - self._octaves.keys():
+        for name in self._sketches.keys() - self._octaves.keys() if not self.passes else ():
             self._octaves[name] = self.states[name].histogram.octaves()
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
@@ -314,8 +314,10 @@ class OutputComparison:
         for name, state in other.states.items():
             self.states[name] = statistics.merge(self.states[name], state)
         for name, passes in other.by_pass.items():
-            pairs = zip_longest(self.by_pass.get(name, ()), passes, fillvalue={})
-            self.by_pass[name] = [{key: one.get(key, 0) + more.get(key, 0) for key in COUNTS} for one, more in pairs]
+            self.by_pass[name] = [
+                {key: one.get(key, 0) + more.get(key, 0) for key in COUNTS}
+                for one, more in zip_longest(self.by_pass.get(name, ()), passes, fillvalue=dict[str, int]())
+            ]
         for name, (ratio, largest) in other._repeats.items():
             self._add_repeat(name, ratio, largest)
         self._passes_elsewhere = max(self._passes_elsewhere, other.passes)

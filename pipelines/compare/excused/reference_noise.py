@@ -114,18 +114,19 @@ class WithinNoise(RowsExcused):
             # A reference that fails on the row alone shows no noise.
             return places[:0]
         is_noise = [self._is_noise(row, batch, answers, compared, (whole, answer)) for row, answer in alone.items()]
-        return places[np.array(is_noise, dtype=bool)]
+        excused: NDArray[np.intp] = places[np.array(is_noise, dtype=bool)]
+        return excused
 
     def _is_noise(
         self, row: int, batch: Batch, answers: Arrays, compared: Arrays, again: tuple[Arrays, Arrays]
     ) -> bool:
         """Return whether a row is excused, and add warnings about it."""
-        own, checks, is_noise = slice(row, row + 1), [], True
+        (whole, alone), own, checks, is_noise = again, slice(row, row + 1), [], True
         for name, array in compared.items():
             if not self.expected.profiles[name].is_float:
                 is_noise &= bool(self.is_within(name, answers[name][own], array[own]).all())
                 continue
-            (noise,) = noise_by_row([array[own], *(answer[name][own] for answer in again)])
+            (noise,) = noise_by_row([array[own], whole[name][own], alone[name]])
             _, ratio = largest_in_limits([noise], array[own], self.limits[name])
             if ratio > NOISE_FACTOR:
                 words = say("noise.excuses_nothing", row=batch.ids[row], difference=noise.max_abs_diff, ratio=ratio)

@@ -122,7 +122,7 @@ def _passes(comparison: OutputComparison, batches: Sequence[range], seed: int, p
         comparison.end_pass()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 1000),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),

@@ -84,5 +84,5 @@ def test_outputs_that_change_from_pass_to_pass_fail(pictures: Desk, bench: Bench
 
     for called in found.values():
         failed = {check["name"] for check in called.data["checks"] if check["status"] == "fail"}
-        assert (called.code, "repeats" in failed) == (1, True)
+        assert (called.code, "repeat_max_abs_diff" in failed) == (1, True)
     assert found[3].data["passes"] == 2
