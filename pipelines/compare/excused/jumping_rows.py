@@ -100,7 +100,7 @@ class WithoutJumps(RowsExcused):
 
 
 def jumps_check(ids: Sequence[str], count: int, cap: int) -> Check:
-    """Return a warning on so many excused rows, of which some are named."""
+    """Return a warning on so many excused rows; it names the first of `ids`."""
     more = say("jumps.more" if count > JUMPS_NAMED else "nothing")
     words = say("jumps", count=count, ids=ids[:JUMPS_NAMED], more=more, cap=cap)
     return Check(name=_NAME, status=Status.WARNING, words=words, rows=count, measured=count, limit=cap)

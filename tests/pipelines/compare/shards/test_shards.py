@@ -83,9 +83,7 @@ def _merged(desk: Desk, of: int, *, model: str = "wrong.onnx", more: tuple[str, 
     return desk.json("merge", *parts)
 
 
-@pytest.mark.parametrize(
-    ("model", "code", "more"), [("wrong.onnx", 1, ("--repeat", "2")), ("right.onnx", 3, ())]
-)
+@pytest.mark.parametrize(("model", "code", "more"), [("wrong.onnx", 1, ("--repeat", "2")), ("right.onnx", 3, ())])
 def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int, more: tuple[str, ...]) -> None:
     texts = []
     # One more than there are batches leaves an empty part.
