@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import from_data, from_json
-from paritygate.errors import InputFileError, ParitygateError, UsageError
+from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs, result_of
 from paritygate.pipelines.compare.probes import Answers, broken_contract, not_asked
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
 from paritygate.pipelines.compare.shards.excuses import caps_of, with_excuses
-from paritygate.pipelines.compare.shards.part import BROKEN, Part, broken_part, check_together, read_part
+from paritygate.pipelines.compare.shards.part import Part, check_together, read_part, reading_part
 from paritygate.pipelines.compare.shards.shard import check_rules_can_be_cut
 from paritygate.validate.gate.measures import GateResult, Measures
 from paritygate.validate.measure.check import NOT_ASKED, Cause, Status
@@ -39,13 +39,9 @@ def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
         raise UsageError(msg, hint="give each part once")
     parts = {path: read_part(path) for path in paths}
     order = check_together(parts)
-    try:
+    # Each value may have its type, and they do not fit together.
+    with reading_part(order[0].parent):
         return _merged(order, [parts[path] for path in order])
-    except ParitygateError:
-        raise
-    except BROKEN as err:
-        # Each value has its type, but they do not fit together.
-        raise broken_part(order[0].parent, err) from err
 
 
 def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
@@ -91,32 +87,17 @@ def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
 
 def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:
     """Return the comparison, and the record of its reference without the outputs."""
-    try:
+    with reading_part(path, part):
         job = from_data(ComparisonJob, part.job)
-        recording = from_json(Recording, {**_mapping(part.recording), "folder": part.reference.name})
-    except ParitygateError:
-        raise
-    except BROKEN as err:
-        raise broken_part(path, err, part) from err
+        recording = from_json(Recording, {**(part.recording or {}), "folder": part.reference.name})
     # A function would be code that a file names.
     check_rules_can_be_cut(job.rules)
     return job, recording
 
 
-def _mapping(data: Mapping[str, object] | None) -> Mapping[str, object]:
-    if data is None:
-        msg = "the record of the reference is missing"
-        raise ValueError(msg)
-    return data
-
-
 def _read(measures: Measures, path: Path, part: Part, data: Mapping[str, Any]) -> Measures:
-    try:
+    with reading_part(path, part):
         measures.read(data)
-    except ParitygateError:
-        raise
-    except BROKEN as err:
-        raise broken_part(path, err, part) from err
     return measures
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
-from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.result import ProbesResult, SideResult
 from paritygate.pipelines.compare.shards.excuses import Excuse
@@ -34,7 +35,7 @@ _AGAIN = f"make the part again: {_MAKE}"
 # Fields of both models that decide the figures, besides their files.
 _OF_MODELS = ("rename", "takes", "provider", "signature_key")
 # Errors of values that do not fit together.
-BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 _OF_SAMPLES = ("batch_size", "pad", "columns", "cast")
 
 
@@ -142,10 +143,8 @@ def read_part(path: Path) -> Part:
         msg = f"{path} is no part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
         raise InputFileError(msg, hint=_again())
     data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_again())
-    try:
+    with reading_part(path):
         part = from_data(Part, data)
-    except ValueError as err:
-        raise broken_part(path, err) from err
     binding = part.binding
     if part.kind != _KIND or not (1 <= part.shard <= binding.shards <= MOST_SHARDS and 0 <= part.first <= part.last):
         msg = f"{path} is no part of a comparison"
@@ -158,10 +157,17 @@ def _again(part: Part | None = None) -> str:
     return _AGAIN.format("I/N" if part is None else f"{part.shard}/{part.binding.shards}")
 
 
-def broken_part(path: Path, err: BaseException, part: Part | None = None) -> InputFileError:
-    """Return the error of a part that holds something else than a part does."""
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-    return InputFileError(f"{path} is corrupt: {reason}", hint=_again(part))
+@contextlib.contextmanager
+def reading_part(path: Path, part: Part | None = None) -> Iterator[None]:
+    """Raise InputFileError in place of the error of a part that holds something else than a part does."""
+    try:
+        yield
+    except ParitygateError:
+        raise
+    except _BROKEN as err:
+        reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+        msg = f"{path} is corrupt: {reason}"
+        raise InputFileError(msg, hint=_again(part)) from err
 
 
 def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
