@@ -42,20 +42,20 @@ SERVERS_VENV := .venv-servers
 SERVERS := fastapi litserve bentoml mlserver kserve ray
 SERVERS_ENVIRONMENTS := $(SERVERS:%=$(SERVERS_VENV)/%/.installed)
 
-.PHONY: help install install-test install-cost demo demo-cost triton-cost servers-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench bench-diagnose snapshots zoo clean
+.PHONY: help install install-test install-cost demo demo-cost triton-cost live-cost servers-cost triton-demo live-demo triton-tune test test-all triton-test live-test servers-test gpu-test gpu-is-there lint format docs bench bench-diagnose snapshots zoo clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,signing,stores,tensorrt-rtx]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,metrics,parquet,signing,stores,tensorrt-rtx]'
 	touch $@
 
 # The wheels are not installed, since they import beside a GPU alone: tests read the names of TensorRT 10 and 11 in them.
 $(TEST_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,signing,stores,tensorrt-rtx,dev]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,metrics,parquet,signing,stores,tensorrt-rtx,dev]'
 	$(BIN)/python -m pip download --constraint constraints.txt --no-deps --only-binary=:all: \
 	  --dest $(VENV)/wheels tensorrt-cu12-bindings tensorrt-cu13-bindings
 	touch $@
@@ -94,10 +94,18 @@ demo-cost: install-cost
 
 triton-cost: install-cost
 	@test -e $(TRITON_ENVIRONMENT) || printf '%s\n' \
-	  'A real Triton is unpacked into $(TRITON_VENV)/: 90 MB to download, 430 MB of disk.'
+	  'A real Triton and a proxy go into $(TRITON_VENV)/: XX MB to download, XX MB of disk.'
 	@printf '%s\n' \
 	  'Then it converts, serves and compares a small model for about 5 minutes on 2' \
 	  'cores, without a GPU or a network, and writes to artifacts/ alone.'
+
+live-cost: install-cost
+	@test -e $(TRITON_ENVIRONMENT) || printf '%s\n' \
+	  'A real Triton and a proxy go into $(TRITON_VENV)/: XX MB to download, XX MB of disk.'
+	@printf '%s\n' \
+	  'Then it releases a small model if there is none, loads its server, and judges its' \
+	  'traffic for about XX minutes on 2 cores. All of it listens on 127.0.0.1 alone,' \
+	  'and ends with the command, also after Ctrl-C.'
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
 PYTEST_ARGUMENTS ?=
@@ -121,6 +129,13 @@ triton-test: $(TEST_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Release to a real Trit
 
 triton-demo: triton-cost $(DEMO_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## From a release to a real Triton server that answers it, compared over gRPC
 	$(BIN)/python benchmarks/triton/demo.py $(TRITON_VENV)
+
+live-demo: live-cost $(DEMO_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Load a real Triton, judge its traffic through a real proxy, and find a wrong file
+	$(BIN)/python benchmarks/triton/live_demo.py $(TRITON_VENV)
+
+# The whole folders: with the thorough tests, whose servers are processes of their own.
+live-test: $(TEST_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Test load, endurance, shadow and capture with real servers and a real proxy
+	$(BIN)/python -m pytest tests/pipelines/live tests/pipelines/shadow tests/triton/test_triton_live.py
 
 $(SERVERS_VENV)/%/.installed: benchmarks/servers/requirements/%.txt pyproject.toml
 	$(PYTHON) -m venv $(SERVERS_VENV)/$*

@@ -108,8 +108,7 @@ def _check_empty(job: ConversionJob) -> None:
         job.folder.mkdir(parents=True, exist_ok=True)
         names = [path.name for path in job.folder.iterdir() if path.name != MARKER]
     if names:
-        msg = f"{job.folder} is not empty (found {names[0]})"
-        raise StorageError(msg, hint="name a folder that does not exist")
+        raise StorageError(f"{job.folder} is not empty (found {names[0]})", hint="name a folder that does not exist")
 
 
 def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> Conversion:
@@ -117,8 +116,7 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
         with storage_errors(job.folder, runs_other_code=True):
             return work()
     except BackendError as err:
-        msg = f"{what} failed: {err}"
-        raise ConversionError(msg, hint=err.hint) from err
+        raise ConversionError(f"{what} failed: {err}", hint=err.hint) from err
     except ParitygateError:
         raise
     except Exception as err:

@@ -34,8 +34,7 @@ def our_file() -> Iterator[None]:
     try:
         yield
     except InputFileError as err:
-        msg = f"the converted model is unsound: {err}"
-        raise ConversionError(msg, hint=err.hint) from err
+        raise ConversionError(f"the converted model is unsound: {err}", hint=err.hint) from err
 
 
 def as_promised(  # noqa: PLR0913 - what was asked for, what was found, and how strictly
@@ -110,8 +109,7 @@ def _differences(
         return
     if keeps_names and list(by_name) != [spec.name for spec in wanted]:
         yield f"its {side}s come in the order {_listed(by_name)}, promised is {_listed(spec.name for spec in wanted)}"
-    fed = {dim for spec in promised.inputs for dim in spec.shape or ()}
-    names = _Names(dims=promised.dims, fed=fed, ties=ties)
+    names = _Names(dims=promised.dims, fed={dim for spec in promised.inputs for dim in spec.shape or ()}, ties=ties)
     for spec in wanted:
         there = by_name[spec.name]
         if there.dtype != spec.dtype:

@@ -94,5 +94,4 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
         ):
             return reduce(_FUNCTIONS[name], [_value(argument, sizes) for argument in arguments])
         case _:
-            msg = f"not an expression of sizes: {ast.dump(node)}"
-            raise ValueError(msg)
+            raise ValueError(f"not an expression of sizes: {ast.dump(node)}")

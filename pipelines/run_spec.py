@@ -208,10 +208,7 @@ def _unmet(
 
 
 def run_spec(
-    run: RunFolder,
-    options: RunOptions,
-    progress: Progress,
-    before_release: Callable[[RunOutcome], None] | None = None,
+    run: RunFolder, options: RunOptions, progress: Progress, before_release: Callable[[RunOutcome], None] | None = None
 ) -> RunOutcome:
     """Do everything that the run's spec asks for. A request that is refused before any work leaves no run folder.
 
@@ -307,11 +304,7 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
 
 
 def _promote(
-    outcome: RunOutcome,
-    options: RunOptions,
-    unmet: Mapping[str, str],
-    after: Afterwards,
-    commit: Commit[StoredRelease],
+    outcome: RunOutcome, options: RunOptions, unmet: Mapping[str, str], after: Afterwards, commit: Commit[StoredRelease]
 ) -> RunOutcome:
     """Release the best passing variant, unless a required one did not pass: then the exit code is not 0."""
     if not options.is_promoting:

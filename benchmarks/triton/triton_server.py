@@ -76,6 +76,7 @@ class TritonServer:
     Attributes:
         http: Host and port of HTTP.
         grpc: Host and port of gRPC.
+        metrics: Host and port of its page of metrics.
         log: The file of what it says.
         events: The file of what the shadow's models did.
     """
@@ -90,7 +91,7 @@ class TritonServer:
             mode: Further arguments, such as `--model-control-mode=poll`.
         """
         ports = free_ports(len(_KINDS))
-        self.http, self.grpc = (f"127.0.0.1:{port}" for port in ports[:2])
+        self.http, self.grpc, self.metrics = (f"127.0.0.1:{port}" for port in ports)
         self.log, self.events = work / "triton.log", work / "events.jsonl"
         server = (place / _SERVER).absolute()
         self._site = next(place.absolute().glob(_SITE))

@@ -23,8 +23,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the promised signature, once the files are proved sound, or raise ConversionError."""
     path = job.folder / conversion.main
     if not path.is_file() or not path.stat().st_size:
-        msg = f"the engine {path.name} is missing or empty"
-        raise ConversionError(msg, hint=_HINT)
+        raise ConversionError(f"the engine {path.name} is missing or empty", hint=_HINT)
     with our_file():
         record = EngineRecord.load(path)
     for what, wanted, actual in (

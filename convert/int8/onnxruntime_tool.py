@@ -29,11 +29,7 @@ _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def quantize_statically(
-    model: onnx.ModelProto,
-    folder: Path,
-    settings: Int8Settings,
-    calibration: Calibration,
-    kept: Collection[str] = (),
+    model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration, kept: Collection[str] = ()
 ) -> onnx.ModelProto:
     """Return a prepared FP32 model with quantize and dequantize nodes where they pay, weights in int8 by channel.
 

@@ -86,13 +86,11 @@ def changes_of(data: Mapping[str, Any]) -> Changes:
     known = Changes.__dataclass_fields__
     for name, items in data.items():
         if name not in known or not isinstance(items, list):
-            msg = f"{name} is no list of changes (allowed: {', '.join(known)})"
-            raise ValueError(msg)
+            raise ValueError(f"{name} is no list of changes (allowed: {', '.join(known)})")
     changes = from_data(Changes, {name: list(data.get(name, ())) for name in known})
     for weight in changes.weights:
         if bool(weight.source) == (weight.value is not None):
-            msg = f"the weight {weight.name} needs either source or value"
-            raise ValueError(msg)
+            raise ValueError(f"the weight {weight.name} needs either source or value")
     return changes
 
 
@@ -113,19 +111,16 @@ def change(model: onnx.ModelProto, changes: Changes, origin: Origin) -> None:
     stored = stored_weights(model)
     for weight in changes.weights:
         if weight.name not in stored:
-            msg = f"the file has no weight {weight.name!r}"
-            raise unfit(msg)
+            raise unfit(f"the file has no weight {weight.name!r}")
         _change_weight(stored[weight.name], weight, origin)
     nodes = {node.name: node for node in model.graph.node}
     for attribute in changes.attributes:
         if attribute.node not in nodes:
-            msg = f"the file has no node {attribute.node!r}"
-            raise unfit(msg)
+            raise unfit(f"the file has no node {attribute.node!r}")
         _change_attribute(nodes[attribute.node], attribute, _opset(model, nodes[attribute.node].domain))
     for item in changes.grafts:
         if origin.model is None:
-            msg = "only nodes of an ONNX file can be grafted"
-            raise unfit(msg)
+            raise unfit("only nodes of an ONNX file can be grafted")
         graft(model, item, origin.model, origin.folder)
 
 
@@ -157,15 +152,12 @@ def _change_weight(tensor: onnx.TensorProto, weight: ChangedWeight, origin: Orig
     else:
         found = origin.weight_of(weight.source)
         if found is None:
-            msg = f"the source has no weight {weight.source!r}"
-            raise unfit(msg)
+            raise unfit(f"the source has no weight {weight.source!r}")
         if weight.axes and sorted(weight.axes) != list(range(found.ndim)):
-            msg = f"the axes of {weight.source!r} are not {list(weight.axes)}"
-            raise unfit(msg)
+            raise unfit(f"the axes of {weight.source!r} are not {list(weight.axes)}")
         values = found.transpose(weight.axes) if weight.axes else found
         if values.size != int(np.prod(shape, dtype=np.int64)):
-            msg = f"{weight.source!r} has the shape {list(values.shape)}, and {weight.name!r} {list(shape)}"
-            raise unfit(msg)
+            raise unfit(f"{weight.source!r} has the shape {list(values.shape)}, and {weight.name!r} {list(shape)}")
     name = tensor.name
     tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values.reshape(shape).astype(dtype)), name))
 
@@ -175,15 +167,13 @@ def _change_attribute(node: onnx.NodeProto, attribute: ChangedAttribute, opset: 
 
     kind = attribute_type(node, attribute.name, opset)
     if kind is None:
-        msg = f"{node.op_type} {node.name!r} has no attribute {attribute.name!r}"
-        raise unfit(msg)
+        raise unfit(f"{node.op_type} {node.name!r} has no attribute {attribute.name!r}")
     kept = [item for item in node.attribute if item.name != attribute.name]
     if attribute.value is not None:
         try:
             made = helper.make_attribute(attribute.name, _value_of(kind, attribute.value), attr_type=kind)
         except (TypeError, ValueError) as err:
-            msg = f"{attribute.name} of {node.name!r} cannot be {attribute.value!r}"
-            raise unfit(msg) from err
+            raise unfit(f"{attribute.name} of {node.name!r} cannot be {attribute.value!r}") from err
         kept.append(made)
     copies = [type(item).FromString(item.SerializeToString()) for item in kept]
     del node.attribute[:]
@@ -217,8 +207,7 @@ def _value_of(kind: int, value: Any) -> Any:  # noqa: ANN401 - the value of an a
         return int(value) if kind == types.INT else float(value)
     if kind == types.STRING:
         return str(value)
-    msg = "only numbers, texts and lists of numbers are set"
-    raise TypeError(msg)
+    raise TypeError("only numbers, texts and lists of numbers are set")
 
 
 def _opset(model: onnx.ModelProto, domain: str) -> int:

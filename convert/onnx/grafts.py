@@ -44,8 +44,7 @@ def graft(model: onnx.ModelProto, item: Graft, source: onnx.ModelProto, folder: 
     graph = model.graph
     nodes = nodes_between(source.graph, item.source, item.reads)
     if nodes is None or not any(item.name in node.output for node in graph.node):
-        msg = f"no nodes of the source make {item.source!r} of {', '.join(item.reads)} in place of {item.name!r}"
-        raise unfit(msg)
+        raise unfit(f"no nodes of the source make {item.source!r} of {', '.join(item.reads)} in place of {item.name!r}")
     _check_opsets(model, source, nodes)
     taken = UniqueNames({*names_in(graph), *(node.name for node in graph.node)})
     new = dict(item.reads)
@@ -98,8 +97,7 @@ def _check_opsets(model: onnx.ModelProto, source: onnx.ModelProto, nodes: Iterab
     ours, theirs = ({item.domain: item.version for item in each.opset_import} for each in (model, source))
     for domain in {node.domain for node in nodes}:
         if ours.get(domain) != theirs.get(domain):
-            msg = f"its nodes are of opset {theirs.get(domain)}, and the file has {ours.get(domain)}"
-            raise unfit(msg)
+            raise unfit(f"its nodes are of opset {theirs.get(domain)}, and the file has {ours.get(domain)}")
 
 
 def _copied(tensor: onnx.TensorProto, name: str, folder: Path) -> onnx.TensorProto:
@@ -144,8 +142,7 @@ def _sort(graph: onnx.GraphProto) -> None:
             else:
                 late.append(node)
         if len(late) == len(waiting):
-            msg = "the nodes would read their own results"
-            raise unfit(msg)
+            raise unfit("the nodes would read their own results")
         waiting = late
     copies = [type(node).FromString(node.SerializeToString()) for node in ordered]
     del graph.node[:]

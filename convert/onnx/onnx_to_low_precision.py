@@ -141,11 +141,7 @@ class RewriteResult:
 
 
 def rewrite_precision(
-    model: onnx.ModelProto,
-    *,
-    precision: Precision,
-    kept: Mapping[str, str] | None = None,
-    folder: Path | None = None,
+    model: onnx.ModelProto, *, precision: Precision, kept: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> RewriteResult:
     """Return a copy of the model that computes in FP16 or BF16.
 

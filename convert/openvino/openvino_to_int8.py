@@ -34,9 +34,7 @@ def convert(job: ConversionJob) -> Conversion:
     _, calibration = settings_of(job)
     openvino = import_openvino()
     model = quantize_with_nncf(
-        read_openvino(job.source.path),
-        calibration,
-        is_transformer=_has_attention(read_openvino(job.source.path)),
+        read_openvino(job.source.path), calibration, is_transformer=_has_attention(read_openvino(job.source.path))
     )
     nodes = _quantized_products(model)
     if not nodes:

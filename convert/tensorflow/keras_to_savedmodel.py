@@ -36,8 +36,5 @@ def convert(job: ConversionJob) -> Conversion:
         main=".",
         signature=signature_of_savedmodel(job.folder),
         notes=source.notes(),
-        facts={
-            "tensorflow": backend_state("tensorflow").version,
-            "keras": version_of("keras"),
-        },
+        facts={"tensorflow": backend_state("tensorflow").version, "keras": version_of("keras")},
     )

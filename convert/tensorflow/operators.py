@@ -140,8 +140,7 @@ def _write_bitcast(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: 
         and all(mask.is_const() and (mask.get_tensor_value(as_list=False) == sign).all() for mask in masks)
     )
     if not is_sign_alone:
-        msg = "ONNX gives access to the sign of a number alone, and not to its other bits"
-        raise ValueError(msg)
+        raise ValueError("ONNX gives access to the sign of a number alone, and not to its other bits")
     shape = graph.get_shape(value)
     graph.remove_node(name)
 

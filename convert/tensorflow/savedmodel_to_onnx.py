@@ -32,11 +32,7 @@ def convert(job: ConversionJob) -> Conversion:
 
     left_out = [spec.name for spec in saved.signature.outputs if spec.name not in outputs]
     return function_to_onnx(
-        function,
-        signature=signature,
-        folder=job.folder,
-        opset=job.opset,
-        notes=lambda: notes_left_out(left_out),
+        function, signature=signature, folder=job.folder, opset=job.opset, notes=lambda: notes_left_out(left_out)
     )
 
 

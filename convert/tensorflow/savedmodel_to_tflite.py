@@ -142,8 +142,7 @@ class _EachTime(str):
 
 def _checked(calibration: Calibration | None, names: list[str]) -> Calibration:
     if calibration is None:
-        msg = "tflite-int8 is quantized by real inputs, and there is no calibration"
-        raise UsageError(msg, hint=_CALIBRATION_HINT)
+        raise UsageError("tflite-int8 is quantized by real inputs, and there is no calibration", hint=_CALIBRATION_HINT)
     is_empty = True
     for batch in calibration.read():
         is_empty = False

@@ -73,15 +73,12 @@ def _write_lookup(graph: Any, node: Any, tables: Mapping[str, Table]) -> None:  
     import numpy as np
 
     if node.inputs[0].name not in tables:
-        msg = "its table is not known before the model runs"
-        raise ValueError(msg)
+        raise ValueError("its table is not known before the model runs")
     if not node.inputs[2].is_const():
-        msg = "the value that it returns for an unknown key is not constant"
-        raise ValueError(msg)
+        raise ValueError("the value that it returns for an unknown key is not constant")
     keys, values = table = tables[node.inputs[0].name]
     if not keys.size:
-        msg = "its table is empty"
-        raise ValueError(msg)
+        raise ValueError("its table is empty")
     unknown = np.asarray(node.inputs[2].get_tensor_value(as_list=False), dtype=values.dtype)
     _replace(graph, node, node.input[1], table, unknown)
 
@@ -102,8 +99,7 @@ def _write_equal(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: AN
     texts = [index for index, part in enumerate(node.inputs) if part.is_const()]
     text = np.asarray(node.inputs[texts[-1]].get_tensor_value(as_list=False)) if texts else np.zeros(0)
     if text.size != 1 or text.ndim > (graph.get_rank(node.input[1 - texts[-1]]) or 0):
-        msg = "ONNX compares text with one constant text only"
-        raise ValueError(msg)
+        raise ValueError("ONNX compares text with one constant text only")
     is_equal = node.type == "Equal"
     answers = np.asarray([is_equal, not is_equal], dtype=np.int64)
     _replace(graph, node, node.input[1 - texts[-1]], (text.reshape(1), answers[:1]), answers[1])
@@ -149,8 +145,7 @@ def _replace(
 def _kind(array: NDArray[np.generic]) -> str:
     name = "object" if array.dtype.kind in "SU" else array.dtype.name
     if name not in _KINDS:
-        msg = f"ONNX has no table with {name}"
-        raise ValueError(msg)
+        raise ValueError(f"ONNX has no table with {name}")
     return _KINDS[name]
 
 

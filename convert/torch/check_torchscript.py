@@ -23,12 +23,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=in_file, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
     answered = check_all_sizes(
-        module_call(named),
-        signature,
-        expected=expected,
-        is_module=job.model is not None,
-        rows=job.rows,
-        ties=job.ties,
+        module_call(named), signature, expected=expected, is_module=job.model is not None, rows=job.rows, ties=job.ties
     )
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     checked = as_promised(job, conversion, signature, facts, keeps_names=False)

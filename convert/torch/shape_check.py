@@ -304,8 +304,7 @@ def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]], usual
         elif signature.dims[name].max not in {usual_size, least[name]}:
             # Other dims are at their smallest, tried before, because large models at their largest take
             # long.
-            sizes = {**least, name: signature.dims[name].max}
-            yield _Trial(sizes=sizes, dim=name, is_end=True, instead=(most,))
+            yield _Trial(sizes={**least, name: signature.dims[name].max}, dim=name, is_end=True, instead=(most,))
 
 
 def _run(candidate: _Call, inputs: Sequence[torch.Tensor], trial: _Trial) -> Sequence[torch.Tensor]:
@@ -315,8 +314,7 @@ def _run(candidate: _Call, inputs: Sequence[torch.Tensor], trial: _Trial) -> Seq
         raise
     except Exception as err:
         why = reason_in_torchscript(err) or f"{type(err).__name__}: {one_line(err)}"
-        msg = f"the converted model fails at {trial}{_blame(trial)}: {why}"
-        raise ConversionError(msg, hint=_hint(trial)) from err
+        raise ConversionError(f"the converted model fails at {trial}{_blame(trial)}: {why}", hint=_hint(trial)) from err
 
 
 def _blame(trial: _Trial) -> str:

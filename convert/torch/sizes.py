@@ -27,12 +27,7 @@ def example_sizes(signature: Signature, ties: Mapping[str, str]) -> dict[str, in
 
 
 def fitting_sizes(
-    wanted: Mapping[str, int],
-    signature: Signature,
-    ties: Mapping[str, str],
-    *,
-    kept: str | None = None,
-    least: int = 1,
+    wanted: Mapping[str, int], signature: Signature, ties: Mapping[str, str], *, kept: str | None = None, least: int = 1
 ) -> dict[str, int] | None:
     """Return the sizes with tied dims adjusted, whose summands grow or shrink where they must, or None.
 

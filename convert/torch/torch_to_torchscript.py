@@ -20,13 +20,7 @@ from paritygate.convert.torch.program import declared_signature, untraceable
 from paritygate.convert.torch.sizes import example_sizes
 from paritygate.convert.torch.traced_devices import have_devices_follow
 from paritygate.models.torch.archive import SaidNames, write_archive
-from paritygate.models.torch.module import (
-    as_named_module,
-    device_of,
-    precision_kept,
-    put_in_eval_mode,
-    unused_outputs,
-)
+from paritygate.models.torch.module import as_named_module, device_of, precision_kept, put_in_eval_mode, unused_outputs
 from paritygate.signature import Signature
 from paritygate.text import counted
 

@@ -57,8 +57,7 @@ def take_rows(read: Callable[[], Iterator[Batch]], *, at_least: int) -> RowPool:
         if rows >= wanted or (size >= _BYTES and rows >= at_least):
             break
     if not taken:
-        msg = "the samples have no rows to call the models with"
-        raise ZeroRowsError(msg, hint="check the samples of the spec")
+        raise ZeroRowsError("the samples have no rows to call the models with", hint="check the samples of the spec")
     blocks = tuple(_joined(list(group)) for _, group in groupby(taken, key=_shapes))
     return RowPool(blocks=blocks, digest=_digest(blocks))
 

@@ -142,8 +142,7 @@ class BenchmarkResult:
         result = from_data(cls, data)
         names = [variant.name for variant in result.variants]
         if len(set(names)) != len(names):
-            msg = f"a variant occurs twice (got: {', '.join(names)})"
-            raise ValueError(msg)
+            raise ValueError(f"a variant occurs twice (got: {', '.join(names)})")
         for part in ("cpu", "gpu"):
             if not isinstance(result.machine.get(part), Mapping | None):
                 msg = f"{part} of the machine is {result.machine[part]!r}, not a mapping"
@@ -163,19 +162,16 @@ def _check_load(machine: Mapping[str, Any]) -> None:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
-            msg = f"{name} of the machine is {value!r}, not a number of cores"
-            raise ValueError(msg)
+            raise ValueError(f"{name} of the machine is {value!r}, not a number of cores")
 
 
 def _check_point(variant: str, point: BenchmarkPoint) -> None:
     at = f"{variant} at batch size {point.batch_size}, concurrency {point.concurrency}"
     missing = [name for name in _LATENCIES if name not in point.latency_ms]
     if missing:
-        msg = f"{at}: latency_ms is without {', '.join(missing)}"
-        raise ValueError(msg)
+        raise ValueError(f"{at}: latency_ms is without {', '.join(missing)}")
     if len(point.round_medians_ms) != point.rounds:
-        msg = f"{at}: round_medians_ms has {len(point.round_medians_ms)} values of {point.rounds} rounds"
-        raise ValueError(msg)
+        raise ValueError(f"{at}: round_medians_ms has {len(point.round_medians_ms)} values of {point.rounds} rounds")
     _check_same(f"{at}: latency_ms p50", point.latency_ms["p50"], statistics.median(point.round_medians_ms))
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.pipelines.benchmark.result import Speedup
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NS_PER_MS = 1e6
 _SECONDS_PER_HOUR = 3600.0
@@ -75,8 +72,7 @@ def speedup_of(source_ms: Sequence[float], variant_ms: Sequence[float]) -> Speed
 
     rounds = len(source_ms)
     if rounds != len(variant_ms) or rounds < 2:  # noqa: PLR2004 - a spread needs two
-        msg = f"speed-up from {rounds} and {len(variant_ms)} rounds (at least 2, as many of each)"
-        raise ValueError(msg)
+        raise ValueError(f"speed-up from {rounds} and {len(variant_ms)} rounds (at least 2, as many of each)")
     sides = np.asarray([source_ms, variant_ms], dtype=np.float64)
     ratio = float(_ratios(sides, np.arange(rounds)[None])[0])
     rng = np.random.default_rng(_SEED)

@@ -20,7 +20,6 @@ from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.process.child import (
     ChildJob,
-    StartedChild,
     check_memory,
     garbage_error,
     receive,
@@ -95,7 +94,7 @@ class Worker:
         self._stage = "loading the model"
         self.peak_memory_bytes: int | None = None
         try:
-            self._child = start_child(_child_job(job, requests=requests, answers=theirs), inherited=(requests, theirs))
+            self.child = start_child(_child_job(job, requests=requests, answers=theirs), inherited=(requests, theirs))
         except BaseException:
             self._close_pipes()
             raise
@@ -106,7 +105,7 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         self._close_pipes()
-        stop_child(self._child)
+        stop_child(self.child)
 
     def _close_pipes(self) -> None:
         self._answers.close()
@@ -114,29 +113,24 @@ class Worker:
             os.close(self._requests)
             self._requests = -1
 
-    @property
-    def child(self) -> StartedChild:
-        """The process."""
-        return self._child
-
     def loaded(self) -> Loaded:
         """Wait until the model is loaded."""
         data = self._receive()
         # A small model loads between two checks of memory; a too large one must not be timed first.
-        check_memory(self._child, self._child.memory.excess_now(), self._stage)
-        with reading_result(self._child.job):
+        check_memory(self.child, self.child.memory.excess_now(), self._stage)
+        with reading_result(self.child.job):
             return from_data(Loaded, data)
 
     def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
         """Run each input once, as far as seconds go; return the median latency in seconds and the number of inputs."""
         data = self._ask(point, {"do": "warm up", "seconds": seconds})
-        with reading_result(self._child.job):
+        with reading_result(self.child.job):
             return float(data["latency_s"]), int(data["calls"])
 
     def take_turn(self, point: tuple[int, int], *, start: int, cycle: int, seconds: float) -> TurnAnswer:
         """Time the calls of one turn; see `Turn`."""
         data = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
-        with reading_result(self._child.job):
+        with reading_result(self.child.job):
             return TurnAnswer(
                 latencies_ns=np.asarray(data["latencies_ns"], dtype=np.int64),
                 wall_s=float(data["wall_s"]),
@@ -163,17 +157,17 @@ class Worker:
         try:
             data = dict(json.loads(line))
         except NOT_OURS:
-            raise garbage_error(self._child, line) from None
+            raise garbage_error(self.child, line) from None
         self.peak_memory_bytes = data.pop("peak_memory_bytes", self.peak_memory_bytes)
         return data
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._pending:
             try:
-                part = receive(self._child, self._answers.fileno(), deadline, self._stage)
+                part = receive(self.child, self._answers.fileno(), deadline, self._stage)
             except TimeoutError:
-                stop_child(self._child)
-                job = self._child.job
+                stop_child(self.child)
+                job = self.child.job
                 msg = f"{job.what} took more than {job.time_limit_s:g} s altogether and was stopped {self._when}"
                 raise BackendError(msg, hint="give it more time with --time-limit SECONDS, or measure less") from None
             if not part:
@@ -189,14 +183,14 @@ class Worker:
     def _death(self) -> ParitygateError:
         """Return why the process is gone."""
         with contextlib.suppress(TimeoutError):
-            wait_for_end(self._child, time.monotonic() + _EXIT_S, self._stage)
-        stop_child(self._child)
+            wait_for_end(self.child, time.monotonic() + _EXIT_S, self._stage)
+        stop_child(self.child)
         try:
-            result_of_child(self._child, self._stage)
+            result_of_child(self.child, self._stage)
         except ParitygateError as err:
             return err
-        msg = f"{self._child.job.what} ended {self._when}, before it was told to"
-        return BackendError(msg, hint=f"look into the log: {self._child.job.log}")
+        msg = f"{self.child.job.what} ended {self._when}, before it was told to"
+        return BackendError(msg, hint=f"look into the log: {self.child.job.log}")
 
 
 def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:

@@ -193,11 +193,7 @@ class Cache:
             # A file that both read counts as when the models ran.
             not_kept = self._kept(wanted, value, lambda: union([self._read(accesses), known.read]), known.made_at)
         done = JobDone(
-            job=wanted.job.what,
-            taken_from=known.made_in,
-            made_at=known.made_at,
-            not_kept=not_kept,
-            is_judged_anew=True,
+            job=wanted.job.what, taken_from=known.made_in, made_at=known.made_at, not_kept=not_kept, is_judged_anew=True
         )
         self.done.append(done)
         return value

@@ -91,8 +91,7 @@ class Dependencies:
             ValueError: Another version wrote it.
         """
         if data.keys() != {item.name for item in fields(cls)}:
-            msg = "another version wrote it"
-            raise ValueError(msg)
+            raise ValueError("another version wrote it")
         looked_at = {path: tuple(state) for path, state in data["looked_at"].items()}
         return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})
 
@@ -119,8 +118,7 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
         *(path for path in accesses.absent if not _is_so(path, _ABSENT, None, memory)),
     )
     if changed:
-        msg = f"{changed[0]} was changed while the job ran"
-        raise NotKept(msg)
+        raise NotKept(f"{changed[0]} was changed while the job ran")
     variables = environment_of_child()
     # A job that reads JSON files by their names would read those of `--json` too.
     with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
@@ -160,8 +158,7 @@ def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
         for path in folders:
             yield path, names_in(path, NAMES_OF_PACKAGES)
     except OSError as err:
-        msg = f"{path} was changed while the job ran"
-        raise NotKept(msg) from err
+        raise NotKept(f"{path} was changed while the job ran") from err
 
 
 def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str, str]]:
@@ -175,8 +172,7 @@ def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str
         except OSError:
             digest = ""
         if not digest:
-            msg = f"{path} was changed while the job ran"
-            raise NotKept(msg)
+            raise NotKept(f"{path} was changed while the job ran")
         yield path, digest
 
 

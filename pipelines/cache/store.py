@@ -150,8 +150,7 @@ class Store:
             for name, digest in item.files.items():
                 stored = entry.folder / str(at) / name
                 if not stat.S_ISREG(stored.lstat().st_mode) or memory.digest(str(stored), stored.stat()) != digest:
-                    msg = f"{stored} is corrupt"
-                    raise OSError(msg)
+                    raise OSError(f"{stored} is corrupt")
                 _make_below(target, PurePosixPath(name).parent)
                 # A copy: writing to a link would change the entry.
                 shutil.copyfile(stored, target / name, follow_symlinks=False)
@@ -180,8 +179,7 @@ def _make_below(target: Path, name: PurePosixPath) -> None:
     for part in name.parts:
         target = target / part
         if target.is_symlink():
-            msg = f"{target} is a link, and leads elsewhere"
-            raise OSError(msg)
+            raise OSError(f"{target} is a link, and leads elsewhere")
         target.mkdir(exist_ok=True)
 
 
@@ -196,11 +194,9 @@ def _read(folder: Path) -> Entry:
     digest, _, text = (folder / _ENTRY).read_bytes().partition(b"\n")
     data = parse_json(text) if digest == digest_of_bytes(text).encode() else {}
     if data["schema"] != _SCHEMA:
-        msg = "another version wrote the entry"
-        raise ValueError(msg)
+        raise ValueError("another version wrote the entry")
     if data["key"] != folder.parent.name:
-        msg = "the entry is for other inputs"
-        raise ValueError(msg)
+        raise ValueError("the entry is for other inputs")
     for item in data["made"]:
         for name in (*item["files"], *item["folders"]):
             _check_name(name)
@@ -222,8 +218,7 @@ def _check_name(name: str) -> None:
     """Raise a ValueError if a name leads out of its folder."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
-        msg = f"{name!r} is no name of a file below a folder"
-        raise ValueError(msg)
+        raise ValueError(f"{name!r} is no name of a file below a folder")
 
 
 def _copy(place: str, folder: Path, target: Path) -> Made:

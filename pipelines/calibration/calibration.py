@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.settings import DYNAMIC
@@ -22,11 +24,6 @@ from paritygate.signature import Signature
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.split import rows_kept
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
 
 # Fewer rows show too little of the ranges.
 LEAST_ROWS = 16
@@ -163,8 +160,7 @@ def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Calla
                 _check_inputs(batch, signature)
                 yield batch
         except UsageError as err:
-            msg = f"calibration: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"calibration: {err}", **err.next_step) from err
 
     return read_checked
 

@@ -157,13 +157,11 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
     again = _again(run)
     evidence = run.evidence()
     if evidence is None:
-        msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
-        raise InputFileError(msg, hint=again)
+        raise InputFileError(f"run {run.folder} was not validated: {run.evidence_file.name} is missing", hint=again)
     try:
         _check_names(run, evidence)
     except ValueError as err:
-        msg = f"{run.evidence_file} is corrupt: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{run.evidence_file} is corrupt: {err}", hint=again) from err
     recording = Recording.load(run.reference)
     if {recording.digest} != {document.reference.digest for document in evidence.by_device().values()}:
         msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"

@@ -14,71 +14,63 @@ from paritygate.errors import ExitCode, UsageError
 from paritygate.pipelines.serving import SERVERS
 from paritygate.text import echo_block, meant, print_tracebacks
 
-# Short helps are here because Click would import every command to get them.
-COMMANDS: Mapping[str, str] = {
-    "init": "Write a starter spec for a model. Guesses are marked.",
-    "inspect": "Show the inputs, outputs, operators, precision and size of a model.",
-    "run": "Run all steps of one or more specs: export, record, validate, benchmark, report, promote.",
-    "plan": "Show which steps a run would reuse and which it would redo.",
-    "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
-    "merge": "Give the verdict of a comparison that was measured in parts.",
-    "diagnose": "Name the operators at which two ONNX files part.",
-    "repair": "Keep the fewest operators of a failed variant in FP32.",
-    "graph-diff": "Match the nodes of two ONNX files by the values that they compute.",
-    "export": "Convert a spec's model to its target formats.",
-    "build": "Build the missing targets of a run, such as engines.",
-    "record": "Record the reference outputs of a spec's model, or of a model file.",
-    "validate": "Compare every exported variant of a run with the recorded reference.",
-    "selftest": "Plant faults into a spec's model and report which ones the gate catches.",
-    "gate": "Fail if a run is worse than the released version.",
-    "choose": "Show which variant of a run meets the limits on speed and size, and why.",
-    "benchmark": "Measure the speed of a run's variants and of the source model.",
-    "report": "Compare two runs: verdicts, differences, size, speed and changes.",
-    "promote": "Release the variants of a run that passed.",
-    "rollback": "Move an alias back to its previous version.",
-    "alias": "Point an alias to a release.",
-    "runs": "List runs with verdict, releases and size on disk.",
-    "clean": "Remove old runs and the stage cache. Released runs stay.",
-    **{command: server.summary for command, server in SERVERS.items()},
-    "tune": "Find the fastest settings of a running server within a latency limit.",
-    "load": "Load a running server, and compare every answer with the released file.",
-    "endurance": "Load a running server for a long time: leaks, latency and drift.",
-    "capture": "Write live requests and their answers to a file for shadow.",
-    "shadow": "Judge the answers that a server gave to real requests.",
-    "views": "List the model-server views that follow an alias, or forget one.",
-    "pack": "Pack a run folder into one file for another machine.",
-    "unpack": "Restore a packed run and check every digest.",
-    "list": "List the models and releases in a repository.",
-    "show": "Show one release: variants, numbers, aliases, history.",
-    "history": "Print the log of a model.",
-    "diff": "Compare two releases. The exit code is 1 if inputs or outputs changed.",
-    "verify": "Check the files of a release against its manifest.",
-    "gc": "Delete releases that neither an alias nor a recent record names.",
-    "backends": "List installed frameworks and runtimes, and how to install the others.",
-    "schema": "Print the JSON Schema of a spec, of a comparison result or of a selftest result.",
+# The short help of each command, by the folder of its file: Click would import every command to get it.
+FOLDERS: Mapping[str, Mapping[str, str]] = {
+    "starting": {
+        "init": "Write a starter spec for a model. Guesses are marked.",
+        "inspect": "Show the inputs, outputs, operators, precision and size of a model.",
+        "backends": "List installed frameworks and runtimes, and how to install the others.",
+        "schema": "Print the JSON Schema of a spec, of a comparison result or of a selftest result.",
+    },
+    "running": {
+        "run": "Run all steps of one or more specs: export, record, validate, benchmark, report, promote.",
+        "plan": "Show which steps a run would reuse and which it would redo.",
+        "export": "Convert a spec's model to its target formats.",
+        "build": "Build the missing targets of a run, such as engines.",
+        "record": "Record the reference outputs of a spec's model, or of a model file.",
+        "benchmark": "Measure the speed of a run's variants and of the source model.",
+    },
+    "judging": {
+        "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
+        "merge": "Give the verdict of a comparison that was measured in parts.",
+        "diagnose": "Name the operators at which two ONNX files part.",
+        "repair": "Keep the fewest operators of a failed variant in FP32.",
+        "graph-diff": "Match the nodes of two ONNX files by the values that they compute.",
+        "validate": "Compare every exported variant of a run with the recorded reference.",
+        "selftest": "Plant faults into a spec's model and report which ones the gate catches.",
+        "gate": "Fail if a run is worse than the released version.",
+        "choose": "Show which variant of a run meets the limits on speed and size, and why.",
+        "report": "Compare two runs: verdicts, differences, size, speed and changes.",
+    },
+    "releasing": {
+        "promote": "Release the variants of a run that passed.",
+        "rollback": "Move an alias back to its previous version.",
+        "alias": "Point an alias to a release.",
+        "list": "List the models and releases in a repository.",
+        "show": "Show one release: variants, numbers, aliases, history.",
+        "history": "Print the log of a model.",
+        "diff": "Compare two releases. The exit code is 1 if inputs or outputs changed.",
+        "verify": "Check the files of a release against its manifest.",
+        "gc": "Delete releases that neither an alias nor a recent record names.",
+    },
+    "serving": {
+        **{command: server.summary for command, server in SERVERS.items()},
+        "deploy": "Write manifests with which Kubernetes or KServe verifies and serves a release.",
+        "tune": "Find the fastest settings of a running server within a latency limit.",
+        "load": "Load a running server, and compare every answer with the released file.",
+        "endurance": "Load a running server for a long time: leaks, latency and drift.",
+        "capture": "Write live requests and their answers to a file for shadow.",
+        "shadow": "Judge the answers that a server gave to real requests.",
+        "views": "List the model-server views that follow an alias, or forget one.",
+    },
+    "keeping": {
+        "runs": "List runs with verdict, releases and size on disk.",
+        "clean": "Remove old runs and the stage cache. Released runs stay.",
+        "pack": "Pack a run folder into one file for another machine.",
+        "unpack": "Restore a packed run and check every digest.",
+    },
 }
-# The folder of each command in `commands/`.
-FOLDERS: Mapping[str, tuple[str, ...]] = {
-    "starting": ("init", "inspect", "backends", "schema"),
-    "running": ("run", "plan", "export", "build", "record", "benchmark"),
-    "judging": (
-        "compare",
-        "merge",
-        "diagnose",
-        "repair",
-        "graph-diff",
-        "validate",
-        "selftest",
-        "gate",
-        "choose",
-        "report",
-    ),
-    "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
-    "serving": (*SERVERS, "tune", "load", "endurance", "capture", "shadow", "views"),
-    "keeping": ("runs", "clean", "pack", "unpack"),
-}
-
-
+COMMANDS: Mapping[str, str] = {name: text for commands in FOLDERS.values() for name, text in commands.items()}
 # Other tools' options for a tolerance, and the name of the limit here.
 _LIMITS_ELSEWHERE: Mapping[str, str] = {
     "--atol": "max_abs_diff",
@@ -89,10 +81,7 @@ _LIMITS_ELSEWHERE: Mapping[str, str] = {
 
 
 # Commands whose arguments users guess otherwise.
-_FORMS: Mapping[str | None, str] = {
-    "alias": "MODEL ALIAS VERSION",
-    "rollback": "MODEL --alias ALIAS",
-}
+_FORMS: Mapping[str | None, str] = {"alias": "MODEL ALIAS VERSION", "rollback": "MODEL --alias ALIAS"}
 
 
 def _limit_meant(command: click.Command, option: str) -> UsageError:
@@ -134,7 +123,7 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        folder = next(folder for folder, names in FOLDERS.items() if cmd_name in names)
+        folder = next(folder for folder, commands in FOLDERS.items() if cmd_name in commands)
         module = importlib.import_module(f"paritygate.pipelines.cli.commands.{folder}.{cmd_name.replace('-', '_')}")
         return cast("click.Command", module.command)
 
@@ -148,8 +137,7 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = meant(args[0], COMMANDS) or f" (commands: {', '.join(COMMANDS)})"
-            msg = f"no such command {args[0]!r}{near}"
-            raise click.UsageError(msg, ctx)
+            raise click.UsageError(f"no such command {args[0]!r}{near}", ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -154,8 +154,7 @@ class Result:
             return
         from paritygate.pipelines.report.ci.cases import suite_of_error
 
-        is_hiding = spec.hides_inputs(is_leaving=True)
-        self._suites.append(suite_of_error(spec.name, error, is_hiding=is_hiding))
+        self._suites.append(suite_of_error(spec.name, error, is_hiding=spec.hides_inputs(is_leaving=True)))
 
     def write(self, data: Mapping[str, Any]) -> None:
         """Write `data` as JSON, and everything added in the other formats; failures are in `after`."""

@@ -15,6 +15,7 @@ from paritygate.pipelines.cli.options import (
     endpoint_limits,
     json_option,
     max_answer_option,
+    metrics_option,
     pad_option,
     quiet_option,
     repository_option,
@@ -64,6 +65,7 @@ _OPTIONS = (
         metavar="FILE",
         help="Write a page with the tables and a chart: .html.",
     ),
+    metrics_option,
     quiet_option,
     verbose_option,
     json_option,
@@ -71,7 +73,7 @@ _OPTIONS = (
 
 
 def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of the server, the release and the samples; it gets `live`, fields of LiveRequest."""
+    """Give a command the options of the server, release and samples; it gets `live`, and `metrics`."""
 
     @functools.wraps(command)
     def with_request(  # noqa: PLR0913 - the options
@@ -85,11 +87,13 @@ def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
         max_answer_mb: float | None,
         time_limit: float,
         report: Path | None,
+        metrics_port: int | None,
         **others: Any,  # noqa: ANN401 - the options of the command
     ) -> object:
         from paritygate.errors import ParitygateError
         from paritygate.models.json_mapping import read_json_mapping
         from paritygate.pipelines.cli.console import write_json
+        from paritygate.pipelines.live.metrics import Metrics, released_at, served
         from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.live.result import limits_of_load
         from paritygate.pipelines.release.compared import parse_release
@@ -109,7 +113,10 @@ def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "time_limit_s": time_limit,
         }
         try:
-            return command(live=live, report=report, **others)
+            created = None if metrics_port is None else released_at(live["repository"], model, which)
+            metrics = Metrics(command=click.get_current_context().command.name or "", model=model, released=created)
+            with served(metrics, metrics_port):
+                return command(live=live, report=report, metrics=metrics, **others)
         except ParitygateError as err:
             failed = {"schema_version": 1, "model": model, "verdict": "error", "error": err.to_json()}
             write_json(others["json_target"], {**failed, "exit_code": int(err.exit_code)})

@@ -52,8 +52,7 @@ def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None
 
 def _check_target(path: Path) -> None:
     if path.is_dir():
-        msg = f"--json cannot write {path} because it is a folder"
-        raise UsageError(msg, hint="name a file with --json")
+        raise UsageError(f"--json cannot write {path} because it is a folder", hint="name a file with --json")
     _check_folder("--json", path, path.parent)
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is not a JSON result, so it is not overwritten"
@@ -157,6 +156,14 @@ class _FiniteFloat(click.FloatRange):
 # For amounts: of time, of money.
 AMOUNT = _FiniteFloat(min=0, min_open=True)
 
+metrics_option = click.option(
+    "--metrics",
+    "metrics_port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Show figures to Prometheus at this port of 127.0.0.1.",
+)
+
 json_option = click.option(
     "--json",
     "json_target",
@@ -195,10 +202,7 @@ time_limit_option = click.option(
 
 
 sign_option = click.option(
-    "--sign",
-    type=LocalPath(path_type=Path),
-    metavar="KEY",
-    help="Sign the release with this private key, a PEM file.",
+    "--sign", type=LocalPath(path_type=Path), metavar="KEY", help="Sign the release with this private key, a PEM file."
 )
 
 
@@ -209,8 +213,7 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) 
         return
     limit = bytes_of(text)
     if limit is None:
-        msg = f"{text!r} is no size (allowed: {SIZES_ALLOWED})"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"{text!r} is no size (allowed: {SIZES_ALLOWED})")
     ctx.with_resource(memory_limit(limit))
 
 
@@ -260,12 +263,7 @@ cast_option = click.option(
 
 
 def samples_given(
-    text: str,
-    *,
-    batch_size: int,
-    columns: Iterable[str],
-    cast: Iterable[str],
-    pad: Iterable[str],
+    text: str, *, batch_size: int, columns: Iterable[str], cast: Iterable[str], pad: Iterable[str]
 ) -> SampleSource:
     """Return the samples of --samples and of the options above; paths start from the current directory."""
     from paritygate.validate.samples.source import SampleSource

@@ -8,13 +8,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    WrittenPath,
-    WrittenRepositoryPlace,
-    json_option,
-    quiet_option,
-    repository_option,
-)
+from paritygate.pipelines.cli import options as shared
 from paritygate.roots import Root
 
 _OPTIONS = (
@@ -33,9 +27,9 @@ _OPTIONS = (
             " another alias."
         ),
     ),
-    repository_option,
-    quiet_option,
-    json_option,
+    shared.repository_option,
+    shared.quiet_option,
+    shared.json_option,
 )
 
 base_path_option = click.option(
@@ -52,7 +46,7 @@ warm_up_option = click.option(
 
 def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the arguments and options of all views; `out` is the help of --out, which may be an address."""
-    kind = WrittenRepositoryPlace() if is_address else WrittenPath(file_okay=False, path_type=Path)
+    kind = shared.WrittenRepositoryPlace() if is_address else shared.WrittenPath(file_okay=False, path_type=Path)
     of_view = (
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),

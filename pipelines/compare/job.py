@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError, UsageError
@@ -22,16 +22,13 @@ from paritygate.pipelines.compare.result import (
     code_notes,
     error_result,
 )
-from paritygate.pipelines.process.child import ChildJob, ModelAnswers, do_job, run_here
+from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.text import echo_traceback
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.samples.source import SampleSource
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.process.child import DoJob, Progress
 
 # Models whose inputs and outputs may be unknown.
 OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
@@ -177,10 +174,7 @@ def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
     failed = failed_comparison(job, err)
     return replace(
         failed,
-        checks=[
-            Check(name="distinct", status=Status.ERROR, kind=Kind.NOT_MEASURED, detail=detail),
-            *failed.checks,
-        ],
+        checks=[Check(name="distinct", status=Status.ERROR, kind=Kind.NOT_MEASURED, detail=detail), *failed.checks],
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from paritygate.codec import to_data, with_finite
 from paritygate.machine import is_int8_cut_off, machine_facts
@@ -12,15 +11,9 @@ from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
 from paritygate.pipelines.compare.probes import Answers
-from paritygate.pipelines.compare.result import (
-    ComparisonResult,
-    SideResult,
-    code_notes,
-    output_result,
-    stratum_result,
-)
+from paritygate.pipelines.compare.result import ComparisonResult, SideResult, code_notes, output_result, stratum_result
 from paritygate.precision import Precision
-from paritygate.signature import is_integer_dtype
+from paritygate.signature import Signature, is_integer_dtype
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.undeclared_padding import said_once
@@ -29,9 +22,6 @@ from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_defaul
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words.sentence import say
-
-if TYPE_CHECKING:
-    from paritygate.signature import Signature
 
 
 def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:

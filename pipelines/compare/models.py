@@ -60,8 +60,7 @@ def parse_model(
         hint = "give a SavedModel folder, one that record wrote, or one that save_pretrained wrote"
         raise InputFileError(msg, hint=hint)
     if path.suffix == ".npz":
-        msg = f"recorded outputs {path} do not exist"
-        raise InputFileError(msg, hint="give a .npz file with the outputs")
+        raise InputFileError(f"recorded outputs {path} do not exist", hint="give a .npz file with the outputs")
     # Runners of models with fixed dims follow the rule next to it.
     rule = path.parent / FIXED_SHAPE_FILE
     has_rule = path.is_file() and rule.is_file()
@@ -111,10 +110,7 @@ def with_signatures(
     Raises:
         UsageError: A name is no side, or a side is no SavedModel.
     """
-    for side in signatures:
-        if side not in _SIDES:
-            msg = f"--signature names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
-            raise UsageError(msg, hint="write for example --signature reference=serving_default")
+    _check_sides("--signature", signatures, "write for example --signature reference=serving_default")
     chosen = (
         with_signature_key(model, signatures.get(side), f"--signature {side}")
         for side, model in zip(_SIDES, (reference, candidate), strict=True)
@@ -135,14 +131,17 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
             msg = f"--takes names the {side}, but {model.name} is recorded outputs, which have no inputs"
             raise UsageError(msg, hint=f"leave {side} out of --takes")
         if not all(names):
-            msg = f"--takes {side}={takes[side]!r} names an input without a name"
-            raise UsageError(msg, hint=_TAKES_EXAMPLE)
+            raise UsageError(f"--takes {side}={takes[side]!r} names an input without a name", hint=_TAKES_EXAMPLE)
         sides[side] = replace(model, takes=names)
-    for side in takes:
-        if side not in _SIDES:
-            msg = f"--takes names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
-            raise UsageError(msg, hint=_TAKES_EXAMPLE)
+    _check_sides("--takes", takes, _TAKES_EXAMPLE)
     return sides["reference"], sides["candidate"]
+
+
+def _check_sides(option: str, sides: Iterable[str], hint: str) -> None:
+    for side in sides:
+        if side not in _SIDES:
+            msg = f"{option} names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
+            raise UsageError(msg, hint=hint)
 
 
 def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emulated: bool = False) -> ModelRef:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, CacheMissError, ParitygateError, UsageError
@@ -24,6 +24,7 @@ from paritygate.pipelines.compare.probes import recorded_probes, request_of
 from paritygate.pipelines.compare.progress_file import PartialResultFile
 from paritygate.pipelines.compare.result import SideResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.signature import Signature
 from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.rule_checks import check_asked
@@ -43,10 +44,6 @@ from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import is_table
-
-if TYPE_CHECKING:
-    from paritygate.batch import Batch
-    from paritygate.signature import Signature
 
 
 def why_apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
@@ -82,11 +79,7 @@ class OpenedReference:
 
 
 def open_reference(
-    job: ComparisonJob,
-    folder: Path,
-    read: Callable[[], Iterator[Batch]],
-    report: Progress,
-    partial: PartialResultFile,
+    job: ComparisonJob, folder: Path, read: Callable[[], Iterator[Batch]], report: Progress, partial: PartialResultFile
 ) -> OpenedReference:
     """Return the reference: as recorded, or recorded now in a folder of this name below `folder`."""
     ref = job.reference
@@ -118,8 +111,7 @@ def open_reference(
         if graph is not None:
             from paritygate.pipelines.compare.probe_recording import floors_of_graph
 
-            profiles = with_activation_floors(expected.profiles, floors_of_graph(graph))
-            expected = replace(expected, profiles=profiles)
+            expected = replace(expected, profiles=with_activation_floors(expected.profiles, floors_of_graph(graph)))
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
         partial.add_reference(described)
         return OpenedReference(expected=expected, signature=None, side=described, probes=None)

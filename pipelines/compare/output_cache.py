@@ -333,8 +333,7 @@ def _in_order(cases: Iterable[str], folder: Path, answered: AnsweredAfresh) -> l
 
 
 def _not_asked(what: str) -> NoReturn:
-    msg = f"{what} when this was compared before"
-    raise CacheMissError(msg, hint="compare anew")
+    raise CacheMissError(f"{what} when this was compared before", hint="compare anew")
 
 
 def _digest_of(arrays: Arrays) -> str:

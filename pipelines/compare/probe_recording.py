@@ -20,7 +20,7 @@ from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
 from paritygate.validate.probes.input_stats import Surveyor
 from paritygate.validate.probes.inputs.probe import ProbeContext
 from paritygate.validate.probes.inputs.roles import InputRole
-from paritygate.validate.probes.inputs.survey import Survey
+from paritygate.validate.probes.inputs.survey import StoredSurvey, Survey
 from paritygate.validate.probes.probe_budget import Allowance, SamplesCost
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
@@ -60,6 +60,10 @@ class Prober:
         """Add one batch of the samples, and the reference's CPU seconds."""
         self._surveyor.add(batch, inputs)
         self._seconds += seconds
+
+    def survey(self) -> StoredSurvey:
+        """Return the survey of the samples, for a release."""
+        return self._surveyor.finish().stored()
 
     def _inferred(self) -> tuple[Survey, dict[str, InputRole]]:
         """Return the survey of the samples, and the role of each input."""
@@ -113,9 +117,7 @@ class Prober:
                 otherwise=functools.cache(lambda: tuple(_opened_otherwise(self._runner, opened))),
             )
             return record_probes(
-                self._runner,
-                plan,
-                progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
+                self._runner, plan, progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0)
             )
 
 

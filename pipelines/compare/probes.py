@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,12 +49,6 @@ class Answers:
 
     checks: tuple[Check, ...]  # one a probe that ran
     result: ProbesResult  # as the report has it
-    failed_before: frozenset[int] = frozenset()  # positions of batches that fail, of the probe whose batches run again
-
-    def joined(self, again: Answers) -> Answers:
-        """Return these and those of running again."""
-        probes = {**self.result.asked, **again.result.asked}
-        return Answers(checks=(*self.checks, *again.checks), result=replace(self.result, asked=probes))
 
 
 def request_of(job: ComparisonJob) -> ProbeRequest:
@@ -91,78 +85,11 @@ def question_of(
     return ProbeQuestion(
         rules=job.rules,
         outputs=outputs,
-        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape, candidate.largest_batch),
-        runtime=candidate.runtime,
+        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape, candidate.facts.largest_batch),
+        runtime=candidate.facts.runtime,
         unclipped=unclipped,
         keep=store.keep,
     )
-
-
-def ask(
-    job: ComparisonJob,
-    candidate: Candidate,
-    recording: ProbesRecording | None,
-    outputs: tuple[str, ...],
-    place: ComparisonContext,
-) -> Answers:
-    """Run the candidate on the reference's probes; `recording` is None where the reference could not run on them."""
-    skipped = _why_not(candidate, recording)
-    if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
-        return not_asked(job, skipped)
-    # A comparison without probes is spared all of this.
-    from paritygate.pipelines.compare.reproduction import FailureStore
-    from paritygate.pipelines.compare.session_probes import Unclipped
-    from paritygate.validate.probes.run import run_probes
-
-    store = FailureStore(job, recording)
-    outcomes = run_probes(
-        candidate,
-        recording,
-        question_of(job, candidate, store, outputs, Unclipped(job, place.folder, place.models)),
-        names=job.rules.probes,
-        progress=lambda name, rows: place.report(f"asking the candidate: probe {name}", rows, 0),
-    )
-    records = {record.name: record for record in recording.probes}
-    missing = [name for name in to_record(job.rules.probes) if name not in records]
-    return Answers(
-        checks=(*_checks_of_missing(missing, job), *_checks(outcomes)),
-        result=ProbesResult(
-            asked={outcome.name: _probe_result(outcome, records[outcome.name], store) for outcome in outcomes},
-            switched_off=_switched_off(job),
-            not_recorded=missing,
-            roles={name: RoleResult(role=str(role.role), why=role.why) for name, role in recording.roles.items()},
-            seed=recording.seed,
-            edge=str(job.rules.edge),
-        ),
-        failed_before=next((item.failed_batches for item in outcomes if item.name == ASKED_AGAIN), frozenset()),
-    )
-
-
-def ask_session_probes(
-    job: ComparisonJob,
-    candidate: Candidate,
-    recording: ProbesRecording | None,
-    outputs: tuple[str, ...],
-    place: ComparisonContext,
-) -> Answers:
-    """Run the candidate again on some batches in other ways, by the session probes."""
-    is_wanted = not SESSION_PROBES.keys().isdisjoint(job.rules.probes)
-    if not is_wanted or recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
-        return Answers(checks=(), result=ProbesResult())
-    from paritygate.pipelines.compare.reproduction import FailureStore
-    from paritygate.pipelines.compare.session_probes import session_plan
-    from paritygate.validate.probes.sessions.session import run_sessions
-
-    store = FailureStore(job, recording)
-    outcomes = run_sessions(
-        candidate,
-        recording,
-        question_of(job, candidate, store, outputs),
-        session_plan(job, candidate, outputs, place),
-        job.rules.probes,
-    )
-    results = {outcome.name: _probe_result(outcome, None, store) for outcome in outcomes}
-    return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
 
 
 def ask_all(
@@ -172,10 +99,45 @@ def ask_all(
     outputs: tuple[str, ...],
     place: ComparisonContext,
 ) -> Answers:
-    """Run the candidate on the reference's probes, then on some batches in other ways."""
-    first = ask(job, candidate, recording, outputs, place)
-    place = replace(place, failed_before=first.failed_before)
-    return first.joined(ask_session_probes(job, candidate, recording, outputs, place))
+    """Run the candidate on the reference's probes, then on some batches in other ways, by the session probes.
+
+    `recording` is None where the reference could not run on the probes.
+    """
+    skipped = _why_not(candidate, recording)
+    if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
+        return not_asked(job, skipped)
+    # A comparison without probes is spared all of this.
+    from paritygate.pipelines.compare.reproduction import FailureStore
+    from paritygate.pipelines.compare.session_probes import Unclipped, session_plan
+    from paritygate.validate.probes.run import run_probes
+    from paritygate.validate.probes.sessions.session import run_sessions
+
+    store = FailureStore(job, recording)
+    outcomes = run_probes(
+        candidate,
+        recording,
+        question_of(job, candidate, store, outputs, Unclipped(job, place.folder, place.models)),
+        names=job.rules.probes,
+        progress=lambda name, rows: place.report(f"asking the candidate: probe {name}", rows, 0),
+    )
+    failed = next((item.failed_batches for item in outcomes if item.name == ASKED_AGAIN), frozenset())
+    plan = session_plan(job, candidate, outputs, place, failed_before=failed)
+    question = question_of(job, candidate, store, outputs)
+    outcomes += run_sessions(candidate, recording, question, plan, job.rules.probes)
+    records = {record.name: record for record in recording.probes}
+    missing = [name for name in to_record(job.rules.probes) if name not in records]
+    checks = (check for item in outcomes if item.is_check for check in (item.check, *item.padded, *item.warnings))
+    return Answers(
+        checks=(*_checks_of_missing(missing, job), *checks),
+        result=ProbesResult(
+            asked={outcome.name: _probe_result(outcome, records.get(outcome.name), store) for outcome in outcomes},
+            switched_off=_switched_off(job),
+            not_recorded=missing,
+            roles={name: RoleResult(role=str(role.role), why=role.why) for name, role in recording.roles.items()},
+            seed=recording.seed,
+            edge=str(job.rules.edge),
+        ),
+    )
 
 
 def not_asked(job: ComparisonJob, why: str) -> Answers:
@@ -201,10 +163,6 @@ def broken_contract(checks: Sequence[Check]) -> str:
 
 def _switched_off(job: ComparisonJob) -> list[str]:
     return [name for name in ALL_PROBES if name not in job.rules.probes]
-
-
-def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
-    return tuple(check for item in outcomes if item.is_check for check in (item.check, *item.padded, *item.warnings))
 
 
 def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ParitygateError
 from paritygate.files import read_json, write_json_atomically
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.result import SideResult
 from paritygate.validate.reference.recording import RECORD_FILE
-
-if TYPE_CHECKING:
-    from paritygate.models.source import ModelRef
 
 _FILE = "partial.json"
 
@@ -79,5 +75,4 @@ def side_not_opened(ref: ModelRef) -> SideResult:
     if ref.is_recorded:
         kind = "recording" if (ref.path / RECORD_FILE).is_file() else "recorded outputs"
     # Its code may have run although it returned nothing.
-    executes_code = ref.executes_code and ref.kind is not SourceKind.LIVE
-    return SideResult(name=ref.name, kind=kind, executes_code=executes_code)
+    return SideResult(name=ref.name, kind=kind, executes_code=ref.executes_code and ref.kind is not SourceKind.LIVE)

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.codec import to_data
 from paritygate.files import storage_errors
@@ -24,10 +24,7 @@ from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBat
 from paritygate.validate.probes.run import FailedBatch
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 _PROBE, _VARIED = "probe", "varied"
 _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
@@ -68,8 +65,7 @@ class FailureStore:
     def again(self, probe: str, failure: ProbeFailure) -> str:
         """Return the command that repeats a failure, of the whole probe where the batch was not saved."""
         # A failure of all batches together has no file.
-        keeps = failure.batch >= 0
-        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=keeps)
+        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=failure.batch >= 0)
 
     def _varied_batch(self) -> StoredProbeBatch | None:
         fallback = None
@@ -113,12 +109,7 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
         return f"{job.again} --probes {probe}"
     words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
     # Probes depend on the seed.
-    words += [
-        "--probes",
-        probe,
-        *_options(job, job.rules.outputs, Scope.PROBES),
-        *words_of_roles(job.roles),
-    ]
+    words += ["--probes", probe, *_options(job, job.rules.outputs, Scope.PROBES), *words_of_roles(job.roles)]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
     words += [

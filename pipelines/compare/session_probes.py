@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,6 @@ class ComparisonContext:
     samples: SamplesCost  # cost of the candidate's pass over the samples
     report: Progress
     models: OutputCache
-    failed_before: frozenset[int] = frozenset()  # positions of batches that fail, of the probe whose batches run again
 
 
 def session_plan(
@@ -57,19 +57,21 @@ def session_plan(
     candidate: ModelCandidate,
     outputs: tuple[str, ...],
     place: ComparisonContext,
+    *,
+    failed_before: frozenset[int],
 ) -> SessionPlan:
-    """Return how the candidate runs again."""
+    """Return how the candidate runs again; `failed_before` are batches that fail, of the probe that runs again."""
     from paritygate.validate.probes.sessions.session import SessionPlan
 
     return SessionPlan(
         seed=job.rules.seed,
-        why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
+        why_not_at_once="" if candidate.facts.may_be_called_at_once else "its runner is called once at a time",
         why_not_plain=why_not_plain(job),
         open_plain=plain_opener(job, place.models, "plain"),
         why_not_afresh=_why_not_afresh(job),
-        answer_afresh=_FreshProcess(job, frozenset({*outputs, *job.rules.matched}), place),
+        answer_afresh=functools.partial(_answered_afresh, job, {*outputs, *job.rules.matched}, place),
         most_rows=rows_asked_again(place.samples),
-        failed_before=place.failed_before,
+        failed_before=failed_before,
         progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
     )
 
@@ -101,47 +103,44 @@ def plain_opener(job: ComparisonJob, models: OutputCache, role: str) -> Callable
     return opened
 
 
-def _batch(asked: RerunBatch) -> Batch:
-    return Batch(inputs=asked.stored.inputs, ids=[str(row) for row in range(asked.stored.record.rows)])
+def _answered_afresh(
+    job: ComparisonJob, outputs: Collection[str], place: ComparisonContext, asked: Sequence[RerunBatch]
+) -> list[Outputs | str]:
+    """Load and run the candidate in another process, and return its outputs for each batch."""
+    batches = [
+        Batch(inputs=item.stored.inputs, ids=[str(row) for row in range(item.stored.record.rows)]) for item in asked
+    ]
+    return place.models.afresh(batches, place.folder / _ANSWERS, functools.partial(_answer, job, outputs, place))
 
 
-class _FreshProcess:
-    """Loads and runs the candidate in another process."""
-
-    def __init__(self, job: ComparisonJob, outputs: frozenset[str], place: ComparisonContext) -> None:
-        self._job = job
-        self._outputs = outputs
-        self._place = place
-
-    def __call__(self, asked: Sequence[RerunBatch]) -> list[Outputs | str]:
-        return self._place.models.afresh([_batch(item) for item in asked], self._place.folder / _ANSWERS, self._answers)
-
-    def _answers(self, asked: Mapping[str, Batch], answers: Path) -> AnsweredAfresh:
-        inputs = self._place.folder / _ASKED
-        inputs.mkdir(exist_ok=True)
-        writer = ChunkWriter(inputs)
-        for case, batch in asked.items():
-            writer.add(batch.inputs, rows=batch.rows, case=case)
-        writer.flush()
-        args: dict[str, Any] = {
-            "model": to_data(self._job.candidate),
-            "device": self._job.device,
-            "inputs": str(inputs),
-            "chunks": writer.chunks,
-            "answers": str(answers),
-            "outputs": sorted(self._outputs),
-        }
-        child = ChildJob(
-            name="answer",
-            args=args,
-            folder=self._place.folder / "fresh",
-            what=f"{self._job.candidate.name} in a fresh process",
-            time_limit_s=max(self._place.deadline - time.monotonic(), 1.0),
-            crash_error=BackendError,
-        )
-        answered = run_child(child)
-        with reading_result(child):
-            return from_data(AnsweredAfresh, answered)
+def _answer(
+    job: ComparisonJob, outputs: Collection[str], place: ComparisonContext, asked: Mapping[str, Batch], answers: Path
+) -> AnsweredAfresh:
+    inputs = place.folder / _ASKED
+    inputs.mkdir(exist_ok=True)
+    writer = ChunkWriter(inputs)
+    for case, batch in asked.items():
+        writer.add(batch.inputs, rows=batch.rows, case=case)
+    writer.flush()
+    args: dict[str, Any] = {
+        "model": to_data(job.candidate),
+        "device": job.device,
+        "inputs": str(inputs),
+        "chunks": writer.chunks,
+        "answers": str(answers),
+        "outputs": sorted(outputs),
+    }
+    child = ChildJob(
+        name="answer",
+        args=args,
+        folder=place.folder / "fresh",
+        what=f"{job.candidate.name} in a fresh process",
+        time_limit_s=max(place.deadline - time.monotonic(), 1.0),
+        crash_error=BackendError,
+    )
+    answered = run_child(child)
+    with reading_result(child):
+        return from_data(AnsweredAfresh, answered)
 
 
 class Unclipped:
@@ -182,6 +181,5 @@ class Unclipped:
         write = write_without_ranges if self._ref.kind is SourceKind.ONNX else write_openvino_without_ranges
         path = write(self._ref.path, self._folder)
         if path is None:
-            msg = f"{self._ref.name} holds no activation that is quantized within a range"
-            raise ParitygateError(msg)
+            raise ParitygateError(f"{self._ref.name} holds no activation that is quantized within a range")
         return open_model(replace(self._ref, text=path.name, folder=path.parent), self._device)

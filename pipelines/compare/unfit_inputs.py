@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.models.fixed_shape import FixedShape, read_fixed_shape
 from paritygate.signature import Signature, is_integer_dtype
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 # float32 has every integer up to here, and only some beyond.
 _EXACT_IN_FLOAT32 = 2**24

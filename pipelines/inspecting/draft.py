@@ -414,8 +414,7 @@ def _targets_of(survey: ModelSurvey) -> _Targets:
     lacking = sorted(_IN_TENSORFLOW_ALONE & survey.inspection.counts.keys()) if _AS_IT_IS in fitting else []
     if lacking:
         reason = f"ONNX and TFLite lack {', '.join(lacking)}, so that nothing else can be made of the model"
-        notes = (f"{_AS_IT_IS} alone: {reason}",)
-        return _Targets(names=(_AS_IT_IS,), required=_AS_IT_IS, reason=reason, notes=notes)
+        return _Targets(names=(_AS_IT_IS,), required=_AS_IT_IS, reason=reason, notes=(f"{_AS_IT_IS} alone: {reason}",))
     names = _usual_targets(fitting, survey) or (_copy_of_source(survey),)
     return _Targets(
         names=names,

@@ -64,8 +64,7 @@ def _rules(config: Mapping[str, Any]) -> PictureRules:
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that resize and crop."""
     if not config.get("do_resize", True):
-        msg = "do_resize is off, so that pictures keep their sizes"
-        raise _CannotBeWrittenError(msg)
+        raise _CannotBeWrittenError("do_resize is off, so that pictures keep their sizes")
     size, kind = config["size"], str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
     if not isinstance(size, Mapping):
         size = {"shortest_edge": size} if kind.startswith(_OF_SHORTER) else {"height": size, "width": size}
@@ -74,8 +73,7 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
         cut = {"height": cut, "width": cut}
     if "height" in size and "width" in size:
         if cut is not None and any(cut[side] != size[side] for side in ("height", "width")):
-            msg = "do_center_crop cuts a picture that was resized without its proportions"
-            raise _CannotBeWrittenError(msg)
+            raise _CannotBeWrittenError("do_center_crop cuts a picture that was resized without its proportions")
         return {"resize": "exact", "size": (int(size["height"]), int(size["width"])), "crop": "none"}
     shorter = int(size["shortest_edge"])
     if kind.startswith("ConvNext"):

@@ -108,13 +108,7 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     source, samples = (_beside(text, request.here, folder) for text in (request.model, request.samples))
     assert source is not None  # noqa: S101 - a model was named
     read = None if samples is None else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt)
-    return _write(
-        _Sources(model=source, samples=read),
-        request,
-        out,
-        time_limit_s=time_limit_s,
-        progress=progress,
-    )
+    return _write(_Sources(model=source, samples=read), request, out, time_limit_s=time_limit_s, progress=progress)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,11 +140,7 @@ def _write_of_weights(
     if made.images is not None and read is not None:
         read = replace(read, images=made.images)
     sources = _Sources(
-        model=f"{made.name}:load",
-        samples=read,
-        files=made.files,
-        path=text if made.columns else None,
-        note=made.note,
+        model=f"{made.name}:load", samples=read, files=made.files, path=text if made.columns else None, note=made.note
     )
     try:
         return _write(sources, request, out, time_limit_s=time_limit_s, progress=progress)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,6 @@ from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import TensorSpec
 from paritygate.text import first_line
 from paritygate.validate.samples.pictures import PictureRules, sizes_of_pictures
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _RANK = 4
 _COLOURS = {1: "L", 3: "RGB"}

@@ -60,12 +60,7 @@ def _comment(lines: Sequence[str], indent: str) -> Iterator[str]:
             yield begin + text
             continue
         parts = textwrap.wrap(
-            text,
-            _WIDTH,
-            initial_indent=begin,
-            subsequent_indent=begin,
-            break_long_words=False,
-            break_on_hyphens=False,
+            text, _WIDTH, initial_indent=begin, subsequent_indent=begin, break_long_words=False, break_on_hyphens=False
         )
         yield from parts or [""]
 

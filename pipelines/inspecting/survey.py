@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from paritygate.batch import Batch
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, UsageError, ZeroRowsError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
@@ -39,11 +40,6 @@ from paritygate.validate.samples.label_column import possible_labels
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput, RandomRows
 from paritygate.validate.samples.samples import SampleSource, open_samples
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
 
 # Guesses for unknown dims: rows, sides of pictures, and others.
 BATCH_DIM = Dim(min=1, opt=8, max=64)
@@ -149,8 +145,7 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         seen.add(batch)
         report("reading the samples", seen.rows, 0)
     if not seen.rows:
-        msg = "the samples hold no rows"
-        raise ZeroRowsError(msg, hint="give at least one row, which shows the model's inputs")
+        raise ZeroRowsError("the samples hold no rows", hint="give at least one row, which shows the model's inputs")
     survey = seen.surveyor.finish()
     roles = infer_roles(signature, survey, uses=uses)
     return ModelSurvey(

@@ -179,10 +179,7 @@ def _warm_up(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _take_turn(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
     turn = Turn(
-        calls=worker.calls_at(asked["batch_size"]),
-        start=asked["start"],
-        cycle=asked["cycle"],
-        seconds=asked["seconds"],
+        calls=worker.calls_at(asked["batch_size"]), start=asked["start"], cycle=asked["cycle"], seconds=asked["seconds"]
     )
     times = time_calls(worker.grow(asked["concurrency"]), turn)
     return {"latencies_ns": times.latencies_ns, "wall_s": times.wall_s, "cpu_s": times.cpu_s}

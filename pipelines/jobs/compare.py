@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data, with_finite
@@ -33,9 +33,6 @@ from paritygate.validate.probes.probe_budget import SamplesCost
 from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.split import RowsLeftOut
-
-if TYPE_CHECKING:
-    from paritygate.batch import Batch
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -90,13 +87,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0)
 
     result = run_gate(
-        candidate,
-        expected,
-        read_watched,
-        job.rules,
-        workspace=workspace,
-        left_out=left_out,
-        progress=compared,
+        candidate, expected, read_watched, job.rules, workspace=workspace, left_out=left_out, progress=compared
     )
     passed = models.measured("passes", time.monotonic() - before)
     samples = SamplesCost(
@@ -123,9 +114,9 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     )
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls, and are complete only now.
-        candidate_side = replace(candidate_side, notes=list(candidate.notes))
+        candidate_side = replace(candidate_side, notes=list(candidate.facts.notes))
     causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
-    served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
+    served = check_served_version(job, candidate.facts.answered_as) if isinstance(candidate, ModelCandidate) else ()
     probes = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
     comparison = result_of(
         job,

@@ -101,8 +101,7 @@ def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, N
     report("reading the samples", 0, 0)
     feeds = [batch.inputs for source in request.samples for batch in _batches(source, request)]
     if not feeds:
-        msg = "the samples have no rows"
-        raise UsageError(msg, hint="give a file with at least one row")
+        raise UsageError("the samples have no rows", hint="give a file with at least one row")
     own = {served: name for name, served in request.rename.items()}
     report("matching inner tensors", 0, 0)
     return [{own.get(name, name): array for name, array in feed.items()} for feed in feeds]

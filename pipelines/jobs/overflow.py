@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data
@@ -23,9 +24,6 @@ from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.split import rows_kept
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Kinds of dtypes without overflow: integers, booleans, text.
 _NO_FLOATS = frozenset("biuSUO")
@@ -58,8 +56,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         rows += batch.rows
         report("looking for overflow", rows, 0)
     if not rows:
-        msg = "the samples hold no rows"
-        raise ZeroRowsError(msg, hint="give at least one row")
+        raise ZeroRowsError("the samples hold no rows", hint="give at least one row")
     hidden = [(row, name) for row, name, off in suspects if off > args["limit"] * max(1.0, spread[name].std)]
     first, output = (*broken, *hidden, ("", ""))[0]
     non_finite = {row for row, _ in broken}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.codec import from_data
+from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_file
 from paritygate.models.loading import naming_signatures
 from paritygate.models.source import ModelRef
@@ -17,6 +17,7 @@ from paritygate.pipelines.compare.probe_recording import Prober
 from paritygate.pipelines.compare.probe_request import ProbeRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.measure.valid_positions import valid_positions
+from paritygate.validate.probes.inputs.survey import SURVEY
 from paritygate.validate.probes.recording import PROBES_FILE, PROBES_FOLDER
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_model
@@ -59,7 +60,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     # Ties the probes to these outputs: a folder without them, or with others, is corrupt.
     digest = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
     bound = {PROBES_FOLDER: digest, "rules_digest": args["rules_digest"]}
-    replace(recording, settings={**recording.settings, **bound}).save()
+    inputs = {SURVEY: to_data(prober.survey())} if args["surveys_inputs"] else {}
+    replace(recording, settings={**recording.settings, **bound, **inputs}).save()
     return {
         "rows": recording.rows,
         "samples_digest": recording.samples_digest,

@@ -160,7 +160,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             probes=answers.result,
         )
     if isinstance(candidate, ModelCandidate):
-        part = replace(part, candidate=replace(side, notes=list(candidate.notes)))
+        part = replace(part, candidate=replace(side, notes=list(candidate.facts.notes)))
     write_part(out, replace(part, seconds=time.monotonic() - started))
     return to_data(_result(part, is_unchanged=False))
 

@@ -152,7 +152,8 @@ class _Endurance:
 
     def _keep(self, window: Window[Exchange], first: int, start: float) -> None:
         traffic = self.target.traffic
-        self.tally = added(self.tally, traffic.tally(window.sent))
+        tally = traffic.tally(window.sent)
+        self.tally = added(self.tally, tally)
         self.unsent += window.unsent
         if self.request.rate is not None:
             self.late += late_of(window)
@@ -168,6 +169,8 @@ class _Endurance:
             at=start + window.seconds / 2,
             first_request=first,
             requests=window.answered,
+            answered=tally.answered,
+            flips=tally.flips,
             per_second=len(right) / max(window.seconds, 1e-9),
             p50_ms=_ms(percentile_of(latencies, 50.0)),
             p99_ms=_ms(percentile_of(latencies, 99.0)),

@@ -37,6 +37,8 @@ class Period:
     p99_ms: float | None
     share: float | None  # the median difference as a share of its limit; None without an answer that has one
     memory: float | None
+    answered: int = 0
+    flips: int = 0  # rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

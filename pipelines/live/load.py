@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
+from paritygate.models.endpoint import parse_endpoint
 from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, falls_behind, open_loop, percentile_of
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
+from paritygate.pipelines.live.server_counts import ServerCounts
+from paritygate.pipelines.live.server_metrics import MetricsPage
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
+from paritygate.validate.runners.endpoint.client import Pace
 
 _MS = 1000.0
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
@@ -76,8 +80,11 @@ def load(
     if target.described_otherwise:
         reason = "the server describes another model, so it was not loaded"
         return replace(result, reasons=(reason,), seconds=time.monotonic() - begin)
+    page = None
+    if request.server_metrics is not None:
+        page = MetricsPage(request.server_metrics, request.limits, Pace(request.limits, request.server_metrics))
     with target.watch.watching():
-        result = _Load(request=request, target=target, begin=begin, watch=watch).run(result)
+        result = _Load(request=request, target=target, begin=begin, watch=watch, page=page).run(result)
     notes = (*target.version_notes(), *_busy_notes(result.steps))
     return replace(result, notes=notes, seconds=time.monotonic() - begin)
 
@@ -95,6 +102,7 @@ class _Load:
     target: Target
     begin: float
     watch: Callable[[Step], None]
+    page: MetricsPage | None = None  # of a Triton server
     tally: Tally = field(default_factory=Tally)
     steps: list[Step] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -159,14 +167,22 @@ class _Load:
             why = "interrupted" if traffic.is_interrupted else why
             self.left_out.append(f"{plan}: {why}")
             return
-        begin = time.perf_counter()
+        begin, counts = time.perf_counter(), self._counts()
         window = traffic.measure(self._loop(plan), plan.users)
         use = self.target.watch.use_since(begin)
         tally = traffic.tally(window.sent)
         self.tally = added(self.tally, tally)
         step = self._step(plan, window, tally, use)
+        after = self._counts()
+        if self.page is not None and counts is not None and after is not None:
+            step = replace(step, server=after.since(counts), machine=self.page.read())
         self.steps.append(step)
         self.watch(step)
+
+    def _counts(self) -> ServerCounts | None:
+        if self.page is None:
+            return None
+        return self.page.counts(parse_endpoint(self.request.url, is_mapped=self.request.mapping is not None).model)
 
     def _loop(self, plan: _Plan) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
         request, traffic = self.request, self.target.traffic

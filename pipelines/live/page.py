@@ -10,6 +10,8 @@ from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
+from paritygate.pipelines.live.server_counts import ServerCounts
+from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
 from paritygate.pipelines.report.figures import number
@@ -65,7 +67,7 @@ def write_load_page(result: LoadResult, path: Path | None) -> None:
         served=result.served,
         verdict=result.verdict,
         why="; ".join(result.reasons),
-        tables=[facts("Answers", load_facts(result)), *([steps_table(result.steps)] if result.steps else [])],
+        tables=[facts("Answers", load_facts(result)), *load_tables(result.steps)],
         plots=[chart] if chart is not None else [],
         notes=load_notes(result),
     )
@@ -123,19 +125,39 @@ def _amount(found: float | None, missing: str) -> str:
     return f"{found:,.0f}" if found is not None and found >= 1000 else number(found, missing=missing)  # noqa: PLR2004 - the digits of a number
 
 
-def steps_table(steps: Sequence[Step]) -> Table:
-    """Return a line for each loop."""
+def load_tables(steps: Sequence[Step]) -> Iterator[Table]:
+    """Yield the tables of all loops: as this client sees them, and as the server counts them."""
+    if steps:
+        yield _steps_table(steps)
+    if any(step.server is not None for step in steps):
+        columns = heads("load", ">requests", ">queued ms", ">computed ms", ">rows a call", ">CPU", ">MiB")
+        yield Table(caption="by the server's metrics", columns=columns, rows=tuple(map(_server_row, steps)))
+
+
+def _server_row(step: Step) -> tuple[Cell, ...]:
+    server, use = step.server or ServerCounts(rows=0, calls=0), step.machine or MachineUse()
+    share = "-" if use.cpu_share is None else f"{100 * use.cpu_share:.0f} %"
+    figures = (server.queue_ms, server.compute_ms, server.rows_per_call)
+    cells = (f"{server.requests:,}", *(_amount(each, "-") for each in figures), share, _amount(use.memory_mib, "-"))
+    return (text(_load_words(step)), *map(figure, cells))
+
+
+def _steps_table(steps: Sequence[Step]) -> Table:
     columns = heads("load", ">answers/s", ">p50", ">p95", ">p99 ms", ">errors", ">lost", ">wrong", ">CPU", ">MiB")
     caption = f"{counted(len(steps), 'loop')}, one after the other"
     return Table(caption=caption, columns=columns, rows=tuple(map(_row, steps)))
 
 
 def _row(step: Step) -> tuple[Cell, ...]:
-    load = counted(step.users, "user") if step.rate is None else f"{_amount(step.rate, '')}/s"
     unsent = f"; {counted(step.unsent, 'request')} not sent" if step.unsent else ""
     remark = f"not sustained: {step.why_not}{unsent}" if step.why_not else ""
     latencies = (_amount(each, _ENDLESS) for each in (step.p50_ms, step.p95_ms, step.p99_ms))
     counts = (f"{each:,}" for each in (step.errors, step.lost, step.wrong))
     use = ("-" if step.cpu is None else f"{step.cpu:.2f}", _amount(step.memory, "-"))
     cells = (_amount(step.per_second, ""), *latencies, *counts, *use)
-    return (text(f"{load}, stress" if step.is_stress else load, remark=remark), *map(figure, cells))
+    return (text(_load_words(step), remark=remark), *map(figure, cells))
+
+
+def _load_words(step: Step) -> str:
+    load = counted(step.users, "user") if step.rate is None else f"{_amount(step.rate, '')}/s"
+    return f"{load}, stress" if step.is_stress else load

@@ -10,6 +10,8 @@ from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.pipelines.live.loops import Arrivals
+from paritygate.pipelines.live.server_counts import ServerCounts
+from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.roots import Root
 from paritygate.validate.samples.source import SampleSource
@@ -50,6 +52,7 @@ class LoadRequest(LiveRequest):
     seed: int = 0
     most_callers: int = 64  # at once, in an open loop
     limit_s: float | None = None  # on the 99th percentile of latency
+    server_metrics: str | None = None  # the address of a Triton server's page of metrics
     stress_s: float = 0.0  # how long twice the highest sustained rate is sent; 0 for not at all
 
     @property
@@ -85,6 +88,8 @@ class Step:
     cpu: float | None = None  # processors that the server used
     memory: float | None = None  # of the server, the most
     client_share: float = 0.0  # of one processor that this client used
+    server: ServerCounts | None = None  # by the server's own page of metrics, and so is the use of its machine
+    machine: MachineUse | None = None
     why_not: str = ""  # the load is not sustained
 
     @property

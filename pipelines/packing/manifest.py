@@ -75,8 +75,7 @@ class PackManifest:
     def __post_init__(self) -> None:
         for name in (self.model, self.run_id):
             if not _NAME.fullmatch(name):
-                msg = f"{name!r} is no name of a model or run"
-                raise ValueError(msg)
+                raise ValueError(f"{name!r} is no name of a model or run")
 
     @property
     def digest(self) -> str:

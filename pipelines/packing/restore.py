@@ -131,8 +131,7 @@ def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
         msg = f"--samples {own.samples} are not needed: the run was given none, or the pack holds them"
         raise UsageError(msg, hint="leave --samples out")
     if own.samples is not None and not own.samples.exists():
-        msg = f"samples {own.samples} do not exist"
-        raise InputFileError(msg, hint="give the path of the samples with --samples")
+        raise InputFileError(f"samples {own.samples} do not exist", hint="give the path of the samples with --samples")
     if own.folder is not None:
         _check_files(own.folder, manifest.missing)
 

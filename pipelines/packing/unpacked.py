@@ -111,8 +111,7 @@ class _Pack:
         try:
             text = (folder / MANIFEST_NAME).read_bytes()
         except OSError as err:
-            msg = f"the pack of {folder} is unknown: {err.strerror}"
-            raise InputFileError(msg, hint="unpack it again") from err
+            raise InputFileError(f"the pack of {folder} is unknown: {err.strerror}", hint="unpack it again") from err
         return cls(manifest=PackManifest.from_bytes(text, str(folder)), folder=folder)
 
     def check(

@@ -126,8 +126,7 @@ def _check_hidden(run: RunFolder) -> None:
 
 def _check_output(run: RunFolder, output: Path) -> None:
     if output.resolve().is_relative_to(run.folder):
-        msg = f"{output} is in the run folder that is packed"
-        raise UsageError(msg, hint="name a file elsewhere with --output")
+        raise UsageError(f"{output} is in the run folder that is packed", hint="name a file elsewhere with --output")
     if not output.exists():
         return
     try:

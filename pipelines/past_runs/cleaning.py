@@ -24,9 +24,8 @@ from paritygate.files import (
     storage_errors,
 )
 from paritygate.pipelines.cache.cache import cache_folder
-from paritygate.pipelines.cache.folder import check_is_cache, others_in, parts_of, remove_cache
+from paritygate.pipelines.cache.folder import CACHE_MARKER, check_is_cache, others_in, parts_of, remove_cache
 from paritygate.pipelines.past_runs.finding import models_below
-from paritygate.pipelines.past_runs.foreign import what_else_lies_in
 from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, list_runs
 from paritygate.pipelines.run.in_use import is_in_use
 from paritygate.pipelines.run.relaxed_rules import holds_failures
@@ -36,6 +35,10 @@ _GOING = ".removed-"
 _FAILED = ".failed-"
 _EVIDENCE = "evidence.json"
 _IN_USE = "it is in use"
+
+# A folder with these files is a run; one with these folders is a repository.
+_RUN = {MARKER, "spec.json"}
+_REPOSITORY = {"log", "store"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,3 +224,19 @@ def _leftovers(root: Path, model: str | None) -> Iterator[Path]:
 
 def _is_left_over(folder: Path) -> bool:
     return is_plain_folder(folder) and is_plain_file(folder / MARKER) and not what_else_lies_in(folder)
+
+
+def what_else_lies_in(folder: Path) -> str:
+    """Return what must not be removed with a folder, or an empty text. Links are not followed."""
+    device = folder.stat().st_dev
+    for parent, folders, names in os.walk(folder):
+        place = Path(parent)
+        if place.stat().st_dev != device:
+            return f"another filesystem is mounted at {place}"
+        if set(folders) >= _REPOSITORY:
+            return f"a repository lies in it: {place}"
+        if CACHE_MARKER in names:
+            return f"a stage cache lies in it: {place}"
+        if place != folder and set(names) >= _RUN:
+            return f"another run lies in it: {place}"
+    return ""

@@ -140,8 +140,7 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         jobs = (*cache.planned, *others)
         is_measured = options.is_benchmarking
         if is_benchmark_wanted(resolved, options.limits) if is_measured is None else is_measured:
-            is_known = all(job.would_be == TAKEN_OVER for job in jobs)
-            jobs = (*jobs, _benchmark(run, cache, options, is_known=is_known))
+            jobs = (*jobs, _benchmark(run, cache, options, is_known=all(job.would_be == TAKEN_OVER for job in jobs)))
         return Plan(model=resolved.name, jobs=jobs)
 
 

@@ -52,8 +52,7 @@ def model_or_release(
         which = None if is_url(text) or is_there(folder / text) else _release_of_name(repository, text)
         if which is None:
             raise
-        hint = f"{text} has releases in {repository}: write {text}@{which}"
-        raise InputFileError(str(err), hint=hint) from err
+        raise InputFileError(str(err), hint=f"{text} has releases in {repository}: write {text}@{which}") from err
 
 
 def parse_release(text: str) -> tuple[str, str, str | None]:

@@ -62,6 +62,7 @@ from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.precision import Variant
 from paritygate.roots import Root, absolute, is_address, root_of
 from paritygate.text import is_placeholder
+from paritygate.validate.probes.inputs.survey import SURVEY, SURVEY_FILE
 from paritygate.validate.reference.recording import Recording
 
 SOURCE_VARIANT = "source"
@@ -208,8 +209,7 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
     binding = StalenessCheck(run, Recording.load(run.reference))
     unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
-        msg = "all required variants passed, so --despite has no effect"
-        raise UsageError(msg, hint="leave --despite out")
+        raise UsageError("all required variants passed, so --despite has no effect", hint="leave --despite out")
     return unmet
 
 
@@ -434,7 +434,7 @@ def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
 
 
 def _reports(run: RunFolder, found: TrustedEvidence, choice: Choice) -> dict[str, Callable[[], bytes]]:
-    """Return the reports and the benchmark that are kept with the release."""
+    """Return the reports, the survey of the inputs and the benchmark that are kept with the release."""
     is_hiding = run.resolved.hides_inputs(is_leaving=True)
 
     @cache
@@ -450,5 +450,8 @@ def _reports(run: RunFolder, found: TrustedEvidence, choice: Choice) -> dict[str
         "report.html": lambda: render_html(report()).encode(),
         "report.md": lambda: render_markdown(report()).encode(),
     }
+    survey = Recording.load(run.reference).settings.get(SURVEY)
+    if survey is not None:
+        pages[SURVEY_FILE] = lambda: json_bytes(survey)
     is_measured = not run.is_without_benchmark and run.benchmark_file.is_file()
     return {**pages, run.benchmark_file.name: benchmark} if is_measured else pages

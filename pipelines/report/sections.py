@@ -15,7 +15,6 @@ from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.not_covered import not_covered
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.repro_commands import ReproCommand, repro_commands
-from paritygate.pipelines.report.speed_section import speed_section
 from paritygate.pipelines.report.summary import findings_of
 from paritygate.pipelines.report.tables.conversion import conversion_table
 from paritygate.pipelines.report.tables.machines import machine_tables, other_devices_table
@@ -29,7 +28,13 @@ from paritygate.pipelines.report.tables.run import (
     reference_tables,
     release_table,
 )
-from paritygate.pipelines.report.tables.speed import measured_speed
+from paritygate.pipelines.report.tables.speed import (
+    footprint_table,
+    measured_speed,
+    speed_lead,
+    speed_notes,
+    speed_table,
+)
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import (
     agreement_table,
@@ -42,6 +47,7 @@ from paritygate.pipelines.report.tables.variants import (
     tolerance_table,
     worst_rows_table,
 )
+from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, tradeoff_of
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.figures import WorstRow
@@ -243,6 +249,29 @@ def failed_variants(sections: Iterable[VariantSection]) -> tuple[VariantSection,
     """Return the variants that were tried and did not pass, the required ones first."""
     failed = [section for section in sections if section.variant.verdict in _FAILED]
     return tuple(sorted(failed, key=lambda section: not section.variant.is_required))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedSection:
+    """The section on speed; its trade-off may be without points, and `notes` are one sentence each."""
+
+    lead: str
+    tradeoff: Tradeoff
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+
+
+def speed_section(report: ReportData) -> SpeedSection | None:
+    """Return the section; None without a benchmark."""
+    benchmark, tradeoff = report.benchmark, tradeoff_of(report)
+    if benchmark is None or tradeoff is None:
+        return None
+    return SpeedSection(
+        lead=speed_lead(benchmark),
+        tradeoff=tradeoff,
+        tables=(speed_table(report, benchmark), footprint_table(report, benchmark)),
+        notes=speed_notes(report, benchmark),
+    )
 
 
 def contents_of(report: ReportData) -> dict[str, Any]:

@@ -448,8 +448,7 @@ def _lower_fails(report: ReportData) -> Iterator[Remark]:
         and not (result.named_causes or variant.hint)
     )
     if names:
-        words = "docs/variant-fails.md lists the usual reasons and what to change"
-        yield Remark(kind="hint", names=names, words=words)
+        yield Remark(kind="hint", names=names, words="docs/variant-fails.md lists the usual reasons and what to change")
 
 
 def _to_repair(report: ReportData) -> Iterator[Remark]:
@@ -484,8 +483,7 @@ def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[R
     yield from items[:most]
     more = len(items) - most
     if more > 0:
-        kind = items[0].kind
-        yield Remark(kind=kind, words=f"{more} more of this kind: {SEE_VERBOSE}")
+        yield Remark(kind=items[0].kind, words=f"{more} more of this kind: {SEE_VERBOSE}")
 
 
 def variants_in_words(names: Sequence[str]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from paritygate.errors import UsageError
 from paritygate.text import a_or_an, is_placeholder
 
+_Number = TypeVar("_Number", int, float)
 # The classes of a value in Python, and their name. NumPy's numbers belong to these classes.
 _KINDS: Mapping[type, tuple[Any, str]] = {
     str: (str, "text"),
@@ -35,8 +36,7 @@ def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: typ
     allowed, what = _KINDS[of]
     for key, value in given.items():
         if not isinstance(key, str) or not isinstance(value, allowed):
-            msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
-            raise UsageError(msg, hint=hint)
+            raise UsageError(f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name", hint=hint)
     return dict(given)
 
 
@@ -53,8 +53,7 @@ def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
             msg = f"{option} {text!r} is not of the form NAME=VALUE"
             raise UsageError(msg, hint=f"write for example {option} {example}")
         if name in values:
-            msg = f"{option} names {name!r} twice"
-            raise UsageError(msg, hint="give each name once")
+            raise UsageError(f"{option} names {name!r} twice", hint="give each name once")
         values[name] = value
     return values
 
@@ -115,7 +114,7 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
         UsageError: A text is not of that form, a name occurs twice, or a value is no number.
     """
     values = pairs(option, texts, example=example)
-    return {name: _number(option, name, value, example) for name, value in values.items()}
+    return {name: _number(option, name, value, example, float) for name, value in values.items()}
 
 
 def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
@@ -128,19 +127,19 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
 
     def of_output(name: str, text: str) -> list[float | None]:
         parts = text.split(",")
-        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example) for part in parts]
+        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example, float) for part in parts]
 
     return {
-        name: of_output(name, value) if ":" in name else _number(option, name, value, example)
+        name: of_output(name, value) if ":" in name else _number(option, name, value, example, float)
         for name, value in pairs(option, texts, example=example).items()
     }
 
 
-def _number(option: str, name: str, value: str, example: str) -> float:
+def _number(option: str, name: str, value: str, example: str, of: type[_Number]) -> _Number:
     try:
-        return float(value)
+        return of(value)
     except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no number"
+        msg = f"{option} '{name}={value}': {value!r} is no {_KINDS[of][1]}"
         raise UsageError(msg, hint=f"write for example {option} {example}") from None
 
 
@@ -160,8 +159,7 @@ def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[
             msg = f"{option} {text!r} gives no reason, only the placeholder"
             raise UsageError(msg, hint=f"give the reason: {option} {name}='{example}'")
         if name in reasons:
-            msg = f"{option} names {name!r} twice"
-            raise UsageError(msg, hint="give each name once")
+            raise UsageError(f"{option} names {name!r} twice", hint="give each name once")
         reasons[name] = reason.strip()
     return reasons
 
@@ -172,12 +170,7 @@ def whole_numbers(option: str, texts: Iterable[str], *, example: str) -> dict[st
     Raises:
         UsageError: A text is not of that form, a name occurs twice, or N is no whole number.
     """
-    return {name: _whole_number(option, name, value) for name, value in pairs(option, texts, example=example).items()}
-
-
-def _whole_number(option: str, name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no whole number"
-        raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
+    return {
+        name: _number(option, name, value, example, int)
+        for name, value in pairs(option, texts, example=example).items()
+    }

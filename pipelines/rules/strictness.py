@@ -39,11 +39,9 @@ def check_record(record: Mapping[str, Any]) -> None:
         try:
             from_data(_FORMS[strictness.laxer], value)
         except ValueError as err:
-            msg = f"the recorded rule {rule.argument} is wrong: {err}"
-            raise ValueError(msg) from err
+            raise ValueError(f"the recorded rule {rule.argument} is wrong: {err}") from err
         if strictness.laxer is Laxer.LATER and value not in rule.allowed:
-            msg = f"the recorded rule {rule.argument} is {value!r} (allowed: {', '.join(rule.allowed)})"
-            raise ValueError(msg)
+            raise ValueError(f"the recorded rule {rule.argument} is {value!r} (allowed: {', '.join(rule.allowed)})")
         if strictness.laxer is Laxer.LIMITS:
             _check_declared(rule.argument, value)
 
@@ -51,8 +49,7 @@ def check_record(record: Mapping[str, Any]) -> None:
 def _check_declared(name: str, limits: Mapping[str, Any]) -> None:
     declared = limits.get("declared", [])
     if not isinstance(declared, list) or not all(isinstance(limits.get(each), int | float) for each in declared):
-        msg = f"the recorded rule {name} declares {declared!r}, which are not all limits with a number"
-        raise ValueError(msg)
+        raise ValueError(f"the recorded rule {name} declares {declared!r}, which are not all limits with a number")
 
 
 def relaxed_checks(record: Mapping[str, Any], rules: GateRules) -> Iterator[str]:

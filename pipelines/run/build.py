@@ -27,12 +27,7 @@ class BuildOutcome:
 
 
 def build_stage(
-    run: RunFolder,
-    *,
-    names: Sequence[str] = (),
-    is_rebuilding: bool = False,
-    time_limit_s: float,
-    progress: Progress,
+    run: RunFolder, *, names: Sequence[str] = (), is_rebuilding: bool = False, time_limit_s: float, progress: Progress
 ) -> BuildOutcome:
     """Make the targets without an artifact or with a corrupt engine, from the artifacts in the run.
 

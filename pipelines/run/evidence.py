@@ -61,8 +61,7 @@ class EvidenceEntry:
         if self.artifact is not None and self.stage is None:
             wrong = "it does not say what it follows from"
         if wrong:
-            msg = f"the evidence of {self.variant}: {wrong}"
-            raise ValueError(msg)
+            raise ValueError(f"the evidence of {self.variant}: {wrong}")
 
     @classmethod
     def of(
@@ -187,12 +186,10 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if "cores" not in self.machine or _wrong_machine(self.machine):
-            msg = f"the evidence of {self.device} does not say on which machine it was made"
-            raise ValueError(msg)
+            raise ValueError(f"the evidence of {self.device} does not say on which machine it was made")
         devices = [self.device, *(item.device for item in self.others)]
         if len(set(devices)) != len(devices):
-            msg = f"a device occurs twice ({', '.join(devices)})"
-            raise ValueError(msg)
+            raise ValueError(f"a device occurs twice ({', '.join(devices)})")
 
     @classmethod
     def of(cls, name: str, run: str, recording: Recording, device: str, **found: Any) -> Evidence:  # noqa: ANN401 - fields
@@ -250,8 +247,7 @@ def read_evidence(path: Path) -> Evidence:
         msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, read here: {_SCHEMA})"
         raise InputFileError(msg, hint=again) from err
     except (OSError, ValueError, RecursionError) as err:
-        msg = f"{path} is corrupt: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err
 
 
 class _OtherSchemaError(Exception):

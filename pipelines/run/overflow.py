@@ -60,8 +60,7 @@ class OverflowFinding:
         ]
         seen = " and ".join(way for way, count in zip(ways, (self.non_finite, self.hidden), strict=True) if count)
         where = f"first: row {self.first!r}, output {self.output!r}"
-        msg = f"in {self.precision} {seen} ({where}): {engine} is not built"
-        raise ConversionError(msg, hint=_hint(engine))
+        raise ConversionError(f"in {self.precision} {seen} ({where}): {engine} is not built", hint=_hint(engine))
 
 
 def _hint(engine: Variant) -> str:

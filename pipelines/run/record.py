@@ -65,6 +65,8 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "device": device,
         "probes": to_data(replace(_probes(run), graph=_graph(run))),
         _RULES: _rules(run),
+        # A pack holds the recording as it is.
+        "surveys_inputs": not resolved.hides_inputs(is_leaving=False),
     }
     return _record(
         args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress, do=run.do
@@ -166,10 +168,7 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
     """Record the outputs of an artifact that are compared; raises as `record_stage`."""
     args = {
         **_args_of(
-            str(artifact.variant),
-            artifact_model(artifact),
-            samples,
-            is_non_finite_declared=is_non_finite_declared,
+            str(artifact.variant), artifact_model(artifact), samples, is_non_finite_declared=is_non_finite_declared
         ),
         "ignored": dict(ignored),
     }
@@ -194,6 +193,7 @@ def _args_of(name: str, source: ModelRef, samples: SampleSource, *, is_non_finit
             ProbeRequest(names=(), graph=Graph(path=source.path) if source.kind is SourceKind.ONNX else None)
         ),
         _RULES: None,
+        "surveys_inputs": False,
     }
 
 

@@ -135,8 +135,7 @@ class VariantMaker:
             if base_name in self._run.resolved.target_names:
                 raise
             # The spec does not name this base.
-            msg = f"target {name!r} is made from {base_name!r}: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"target {name!r} is made from {base_name!r}: {err}", **err.next_step) from err
 
     def _export(self, variant: Variant, base: Artifact | None, finding: OverflowFinding | None) -> Artifact:
         run, name = self._run, str(variant)
@@ -167,12 +166,7 @@ class VariantMaker:
         if base is None:
             self._is_fit_known, self._ties = True, ties
         artifact = Artifact(
-            variant=variant,
-            folder=final,
-            main=made["main"],
-            signature=signature,
-            files=digests,
-            made_by=made_by,
+            variant=variant, folder=final, main=made["main"], signature=signature, files=digests, made_by=made_by
         )
         artifact.save()
         return artifact

@@ -183,8 +183,7 @@ class RunFolder:
             msg = f"{folder} is corrupt: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="unpack the run again") from err
         if not isinstance(mark, str) or not mark:
-            msg = f"{folder} is corrupt: mark is {mark!r}, and no text"
-            raise InputFileError(msg, hint="unpack the run again")
+            raise InputFileError(f"{folder} is corrupt: mark is {mark!r}, and no text", hint="unpack the run again")
         return mark
 
     def made_here(self) -> dict[str, str]:

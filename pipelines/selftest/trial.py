@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.models.source import SourceKind
@@ -21,16 +20,14 @@ from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
+from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
 from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.recorded import expected_from_recording
 from paritygate.validate.runners.opening import open_model
+from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
-
-if TYPE_CHECKING:
-    from paritygate.validate.measure.tolerance import Limits
-    from paritygate.validate.runners.runner import Runner
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.serving.manifests import LONGEST_NAME, SUBDOMAIN, check_label
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import Guide, ModelToServe, ServerKind, WrittenView
 from paritygate.pipelines.serving.triton.backends import BACKENDS, files_of
@@ -26,13 +27,9 @@ from paritygate.text import from_here
 
 MANIFEST = "inferenceservice.yaml"
 _RUNTIME = "kserve-tritonserver"
-# Its services are called this and `-predictor`, and Kubernetes allows 63 characters.
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 # KServe's sources that hold folders, which it copies into the container.
 _FOLDERS = ("gs://", "s3://", "pvc://", "hdfs://", "webhdfs://")
 _FOLDER = re.compile("(gs|s3|pvc|hdfs|webhdfs)://[^/]")
-# The name of a volume claim in Kubernetes.
-_CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _EXAMPLE = "give for example --storage-uri pvc://CLAIM/PATH"
 # A hint on lasting changes of the service.
 _KEEP = "make the change in the cluster, with kubectl patch or kustomize"
@@ -111,9 +108,7 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KS
     Raises:
         UsageError: KServe does not allow that name of a service, or cannot read a folder from that place.
     """
-    if _NAME.fullmatch(triton.name) is None:
-        msg = f"KServe has no service called {triton.name!r} (allowed: a-z, 0-9 and -, a letter first, at most 53 long)"
-        raise UsageError(msg, hint="serve it under another --name")
+    check_label(triton.name, LONGEST_NAME["kserve"])
     _check_claim(storage_uri)
     if not _FOLDER.match(storage_uri) and _AZURE.fullmatch(storage_uri) is None:
         allowed = f"{', '.join(_FOLDERS)}, each with a name, or https://ACCOUNT.blob.core.windows.net/"
@@ -128,7 +123,7 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KS
         # One for each version, because a service with an unchanged place is not restarted.
         "storageUri": f"{storage_uri.rstrip('/')}/{triton.name}/{triton.version}",
     }
-    if any(group.get("kind") == "KIND_GPU" for group in triton.config.get("instance_group", ())):
+    if triton.uses_gpu:
         model["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     manifest = {
         "apiVersion": "serving.kserve.io/v1beta1",
@@ -148,7 +143,7 @@ def _check_claim(storage_uri: str) -> None:
     if place == storage_uri:
         return
     claim, slash, _ = place.partition("/")
-    if _CLAIM.fullmatch(claim) is None:
+    if SUBDOMAIN.fullmatch(claim) is None:
         msg = f"{storage_uri!r} names no volume claim {claim!r} (allowed: pvc://CLAIM/PATH; CLAIM of a-z, 0-9, - and .)"
         raise UsageError(msg, hint=_EXAMPLE)
     if not slash:

@@ -157,8 +157,7 @@ def _read(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 def _checked(entry: dict[str, Any]) -> dict[str, Any]:
     for key, kind in {"name": str, "base_path": str, "plugin_config": dict}.items():
         if not isinstance(entry.get(key, {}), kind):
-            msg = f"{key} is {entry.get(key)!r}"
-            raise TypeError(msg)
+            raise TypeError(f"{key} is {entry.get(key)!r}")
     return entry
 
 

@@ -194,8 +194,7 @@ def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
         return {}
     try:
         if not is_ours(content):
-            msg = "this command did not write it"
-            raise ConfigError(msg)
+            raise ConfigError("this command did not write it")
         data = data_of(parse_message(content.decode(), _server_config()))
     except ValueError as err:
         msg = f"{MODELS_FILE} exists and is not changed: {err}"

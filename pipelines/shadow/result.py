@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paritygate.errors import ExitCode
+from paritygate.pipelines.shadow.drift import InputDrift
 from paritygate.pipelines.shadow.sequential import Verdict
 
 _CODES = {
@@ -45,6 +46,7 @@ class ShadowResult:
     decided_after: int | None = None  # the request after which the rollback was certain
     captured: str = ""  # the file
     is_last_line_cut_off: bool = False  # so that it was left out
+    inputs: tuple[InputDrift, ...] | None = None  # never change the verdict; None where the release has no survey
 
     @property
     def exit_code(self) -> ExitCode:

@@ -17,6 +17,7 @@ from paritygate.pipelines.release.released_rules import rules_of, variant_of
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
 from paritygate.pipelines.run.record import record_artifact
 from paritygate.pipelines.shadow.capture import CapturedFile, Exchange
+from paritygate.pipelines.shadow.drift import InputComparison, comparison_of
 from paritygate.pipelines.shadow.result import ShadowResult
 from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
 from paritygate.precision import Variant
@@ -70,7 +71,11 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     artifact = Artifact.read_record(details.local_folder() / variant)
     check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs}, "shadow")
     positions = valid_positions(rules.valid_where, [artifact.signature])
-    tally = _Tally(test=SequentialTest(request.max_flip_rate), strict=SequentialTest(request.max_flip_rate))
+    tally = _Tally(
+        test=SequentialTest(request.max_flip_rate),
+        strict=SequentialTest(request.max_flip_rate),
+        inputs=comparison_of(details),
+    )
     with temporary_folder("shadow") as folder:
         captured = _copied(request, artifact, folder, details.version)
         tally.is_last_line_cut_off = captured.is_cut_off
@@ -157,6 +162,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         decided_after=tally.decided_after,
         captured=str(request.captured),
         is_last_line_cut_off=tally.is_last_line_cut_off,
+        inputs=None if tally.inputs is None else tally.inputs.finish(),
     )
 
 
@@ -166,6 +172,7 @@ class _Tally:
 
     test: SequentialTest
     strict: SequentialTest  # in which a refused request counts as changed
+    inputs: InputComparison | None  # None where nothing is known of the samples' inputs
     rows: int = 0
     refused: int = 0
     of_other_versions: int = 0
@@ -192,6 +199,8 @@ class _Tally:
             self.strict.add(1.0)
             return
         self.rows += exchange.rows
+        if self.inputs is not None:
+            self.inputs.add(exchange.inputs)
         if answered is None:
             self.unanswered += 1
             self._take(exchange, 1.0, exchange.why)

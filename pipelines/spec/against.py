@@ -33,11 +33,9 @@ def check_factors(factors: Mapping[str, float]) -> dict[str, float]:
     """Return the factors; a ValueError for an unknown name, or a value that is not finite and at least 1."""
     for name, value in factors.items():
         if name not in FIGURES:
-            msg = f"figure {name!r} is not known (allowed: {', '.join(FIGURES)})"
-            raise ValueError(msg)
+            raise ValueError(f"figure {name!r} is not known (allowed: {', '.join(FIGURES)})")
         if not (math.isfinite(value) and value >= 1):
-            msg = f"the factor of {name} is {value:g}, not a finite number of at least 1"
-            raise ValueError(msg)
+            raise ValueError(f"the factor of {name} is {value:g}, not a finite number of at least 1")
     return dict(factors)
 
 

@@ -143,8 +143,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     try:
         valid_positions(resolved.valid_where, [signature])
     except UsageError as err:
-        msg = f"spec {origin}: outputs: {err}"
-        raise UsageError(msg, **err.next_step) from err
+        raise UsageError(f"spec {origin}: outputs: {err}", **err.next_step) from err
 
 
 def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
@@ -186,8 +185,7 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
             check_rank(decision, len(output.shape))
             check_classes(decision, output.shape)
         except UsageError as err:
-            msg = f"{where}: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"{where}: {err}", **err.next_step) from err
 
 
 def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
@@ -216,5 +214,4 @@ def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> No
         rank = len(shape)
         if not (-rank <= axis < rank and axis % rank != 0):
             msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
-            hint = f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out"
-            raise UsageError(msg, hint=hint)
+            raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out")

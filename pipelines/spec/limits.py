@@ -46,11 +46,9 @@ def check_limits(limits: Mapping[str, float]) -> dict[str, float]:
     """Return the limits; a ValueError for an unknown name, or a value that is not finite and above 0."""
     for name, value in limits.items():
         if name not in CONSTRAINTS:
-            msg = f"limit {name!r} is not known (allowed: {', '.join(CONSTRAINTS)})"
-            raise ValueError(msg)
+            raise ValueError(f"limit {name!r} is not known (allowed: {', '.join(CONSTRAINTS)})")
         if not (math.isfinite(value) and value > 0):
-            msg = f"limit {name} is {value:g}, not a finite number above 0"
-            raise ValueError(msg)
+            raise ValueError(f"limit {name} is {value:g}, not a finite number above 0")
     return dict(limits)
 
 

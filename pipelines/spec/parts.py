@@ -57,8 +57,7 @@ class DimPart(SpecPart):
     def _check_order(self) -> DimPart:
         opt = self.max if self.opt is None else self.opt
         if not 0 < self.min <= opt <= self.max:
-            msg = f"0 < min <= opt <= max is needed (seen: min={self.min}, opt={opt}, max={self.max})"
-            raise ValueError(msg)
+            raise ValueError(f"0 < min <= opt <= max is needed (seen: min={self.min}, opt={opt}, max={self.max})")
         return self
 
 
@@ -167,8 +166,7 @@ class SamplesPart(SpecPart):
     @model_validator(mode="after")
     def _says_what_is_random(self) -> SamplesPart:
         if (self.source == RANDOM) != (self.random is not None):
-            msg = "source: random and random: {inputs: ...} belong together, and one of them is missing"
-            raise ValueError(msg)
+            raise ValueError("source: random and random: {inputs: ...} belong together, and one of them is missing")
         return self
 
 
@@ -196,11 +194,9 @@ class CalibrationPart(SpecPart):
     @model_validator(mode="after")
     def _of_one_piece(self) -> CalibrationPart:
         if self.source is None and (self.path is not None or self.batch_size is not None or self.pad):
-            msg = "path, batch_size and pad need a calibration.source"
-            raise ValueError(msg)
+            raise ValueError("path, batch_size and pad need a calibration.source")
         if self.source is not None and self.share is not None:
-            msg = "share is the part of samples that is held out where there is no calibration.source"
-            raise ValueError(msg)
+            raise ValueError("share is the part of samples that is held out where there is no calibration.source")
         if self.tool == "nncf":
             check_nncf_settings(self.settings)
         return self
@@ -224,15 +220,13 @@ class ReportPart(SpecPart):
 
 def _known_probe(value: str) -> str:
     if value not in ALL_PROBES:
-        msg = f"{value!r} is no probe (allowed: {', '.join(ALL_PROBES)}, or none in place of the list)"
-        raise ValueError(msg)
+        raise ValueError(f"{value!r} is no probe (allowed: {', '.join(ALL_PROBES)}, or none in place of the list)")
     return value
 
 
 def _real_reason(reason: str) -> str:
     if is_placeholder(reason):
-        msg = "the word REASON is a placeholder, not a reason"
-        raise ValueError(msg)
+        raise ValueError("the word REASON is a placeholder, not a reason")
     return reason
 
 
@@ -276,8 +270,7 @@ class DecisionPart(SpecPart):
         rules = [name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(self, name) is not None]
         if len(rules) != 1 or self.argmax is False:
             seen = ", ".join(rules) or "none"
-            msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {seen})"
-            raise ValueError(msg)
+            raise ValueError(f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {seen})")
         return self
 
 
@@ -292,8 +285,7 @@ class GoldTolerancePart(SpecPart):
     def _one_limit(self) -> GoldTolerancePart:
         limits = [name for name in ("ratio", "max_drop", "mlperf") if getattr(self, name) is not None]
         if len(limits) != 1:
-            msg = f"exactly one of ratio, max_drop, mlperf is needed (seen: {', '.join(limits) or 'none'})"
-            raise ValueError(msg)
+            raise ValueError(f"exactly one of ratio, max_drop, mlperf is needed (seen: {', '.join(limits) or 'none'})")
         return self
 
 
@@ -378,11 +370,9 @@ class OutputPart(SpecPart):
     def _says_what_fits(self) -> OutputPart:
         others = [name for name in type(self).model_fields if name != "ignore"]
         if (self.ignore is None) == all(getattr(self, name) is None for name in others):
-            msg = f"write either ignore: REASON, or one or more of {', '.join(others)}"
-            raise ValueError(msg)
+            raise ValueError(f"write either ignore: REASON, or one or more of {', '.join(others)}")
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
-            msg = f"columns names one column twice: {', '.join(self.columns)}"
-            raise ValueError(msg)
+            raise ValueError(f"columns names one column twice: {', '.join(self.columns)}")
         return self
 
 
@@ -392,8 +382,7 @@ OutputLimits = dict[str, dict[str, float | list[float | None] | dict[str, float]
 
 def _real_author(author: str) -> str:
     if author.strip() == "AUTHOR":
-        msg = "the word AUTHOR is a placeholder, not a name"
-        raise ValueError(msg)
+        raise ValueError("the word AUTHOR is a placeholder, not a name")
     return author
 
 
@@ -419,8 +408,7 @@ class AcceptedRepairPart(SpecPart):
     @model_validator(mode="after")
     def _has_a_change(self) -> AcceptedRepairPart:
         if not (self.exporter or self.opset or any(self.changes.values())):
-            msg = "at least one of exporter, opset and changes is needed"
-            raise ValueError(msg)
+            raise ValueError("at least one of exporter, opset and changes is needed")
         return self
 
 
@@ -472,8 +460,7 @@ class PromotePart(SpecPart):
     @classmethod
     def _known_preference(cls, value: object) -> object:
         if isinstance(value, str) and value not in PREFERENCES:
-            msg = f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)"
-            raise ValueError(msg)
+            raise ValueError(f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)")
         return value
 
     @field_validator("devices")
@@ -501,12 +488,10 @@ class PromotePart(SpecPart):
         # `shlex` names an unclosed quotation.
         words = shlex.split(value) if isinstance(value, str) else value
         if not all(words) or (isinstance(value, str) and not words):
-            msg = "a command is needed, as one text or as a list of words that are not empty"
-            raise ValueError(msg)
+            raise ValueError("a command is needed, as one text or as a list of words that are not empty")
         # The manifest and the log keep it. A query is often no secret.
         if any(without_secrets(each) != each for word in words for each in [word.partition("?")[0]]):
-            msg = "a user or password in an address, which the release would keep: read it from a variable"
-            raise ValueError(msg)
+            raise ValueError("a user or password in an address, which the release would keep: read it from a variable")
         return value
 
     @property

@@ -34,8 +34,7 @@ class RolePart(SpecPart):
     @model_validator(mode="after")
     def _in_order(self) -> RolePart:
         if self.low is not None and self.high is not None and self.low > self.high:
-            msg = f"low: {self.low:g} is above high: {self.high:g}"
-            raise ValueError(msg)
+            raise ValueError(f"low: {self.low:g} is above high: {self.high:g}")
         return self
 
     @property

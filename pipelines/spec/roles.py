@@ -32,8 +32,7 @@ def _role(name: str, value: object) -> DeclaredRole:
         # To YAML, a colon without a space after it is part of a word.
         data = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:
-        msg = f"{where}: not YAML"
-        raise UsageError(msg, hint=_hint(name)) from None
+        raise UsageError(f"{where}: not YAML", hint=_hint(name)) from None
     if isinstance(data, str):
         if data not in set(map(str, Role)):
             msg = f"{where}: {data!r} is no role (allowed: {', '.join(nearest_first(data, list(map(str, Role))))})"
@@ -45,8 +44,7 @@ def _role(name: str, value: object) -> DeclaredRole:
         from paritygate.pipelines.spec.errors import role_problem
 
         words, key_meant = role_problem(name, data, err)
-        msg = f"{where}: {words}"
-        raise UsageError(msg, hint=key_meant or _hint(name)) from None
+        raise UsageError(f"{where}: {words}", hint=key_meant or _hint(name)) from None
 
 
 def _hint(name: str) -> str:

@@ -77,8 +77,7 @@ class Spec(SpecPart):
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
     roles: dict[str, RolePart] = Field(
-        default_factory=dict,
-        description="What can occur in an input, and what it is where that is not inferred right.",
+        default_factory=dict, description="What can occur in an input, and what it is where that is not inferred right."
     )
     edge: Literal["fail", "warn", "off"] = Field(
         default="warn",
@@ -258,8 +257,7 @@ class ResolvedSpec:
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
             default = _SEARCHED_SHARE if is_searched else _HELD_OUT_SHARE
-            split = SampleSplit(share=part.share or default, seed=self.spec.seed)
-            return replace(samples, split=split)
+            return replace(samples, split=SampleSplit(share=part.share or default, seed=self.spec.seed))
         return SampleSource(
             text=part.source,
             folder=self.folder,
@@ -383,8 +381,7 @@ class ResolvedSpec:
                 self.columns,
             )
         except UsageError as err:
-            msg = f"spec {self.origin}: {variant}: {err}"
-            raise UsageError(msg, **err.next_step) from err
+            raise UsageError(f"spec {self.origin}: {variant}: {err}", **err.next_step) from err
 
     def rules(self, variant: Variant) -> GateRules:
         """Return the gate's rules for a variant."""

@@ -49,10 +49,7 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
         "required": [name for name in spec.required if name in names] or None if spec.required else spec.required,
         "tolerance": {name: limits for name, limits in spec.tolerance.items() if name in names},
         "promote": promote.model_copy(
-            update={
-                "prefer": prefer,
-                "accept": {name: kind for name, kind in promote.accept.items() if name in names},
-            }
+            update={"prefer": prefer, "accept": {name: kind for name, kind in promote.accept.items() if name in names}}
         ),
     }
     others = tuple(name for name in resolved.target_names if name not in names)

@@ -54,16 +54,14 @@ class MixedTarget(BaseModel):
     @classmethod
     def _runs_here(cls, value: object) -> object:
         if value == "bf16":
-            msg = f"{why_no_bf16()} (allowed: fp16, int8)"
-            raise ValueError(msg)
+            raise ValueError(f"{why_no_bf16()} (allowed: fp16, int8)")
         return value
 
     @field_validator("name")
     @classmethod
     def _of_mixed_precision(cls, value: str) -> str:
         if value != MIXED:
-            msg = f"lower and max_runs are for {MIXED}"
-            raise ValueError(msg)
+            raise ValueError(f"lower and max_runs are for {MIXED}")
         return value
 
 
@@ -128,8 +126,7 @@ def fixed_shape_of(target: AnyTarget, signature: Signature) -> FixedShape | None
     try:
         return FixedShape(dims=dict(variant.static), pad=pad, dtypes=dtypes, signature=signature)
     except UsageError as err:
-        msg = f"target {str(variant)!r}: {err}"
-        raise UsageError(msg, **err.next_step) from err
+        raise UsageError(f"target {str(variant)!r}: {err}", **err.next_step) from err
 
 
 def check_targets(
@@ -150,8 +147,7 @@ def check_targets(
         # The same dims in another order are the same variant.
         key = (variant.dynamic, frozenset(variant.static))
         if key in seen:
-            msg = f"spec {origin}: a target occurs twice ({', '.join(names)})"
-            raise UsageError(msg, hint="name each target once")
+            raise UsageError(f"spec {origin}: a target occurs twice ({', '.join(names)})", hint="name each target once")
         seen.add(key)
 
 
@@ -178,8 +174,7 @@ def _check_target(target: AnyTarget, available: Sequence[Variant], signature: Si
     try:
         variant = variant_of_target(target)
     except UsageError as err:
-        msg = f"spec {origin}: {err}"
-        raise UsageError(msg, hint=meant or err.hint) from err
+        raise UsageError(f"spec {origin}: {err}", hint=meant or err.hint) from err
     if str(variant.dynamic) == MIXED and not isinstance(target, MixedTarget):
         msg = f"spec {origin}: target {name!r} needs the precision of its other operators, and has no fixed dims"
         raise UsageError(msg, hint=f"write {{name: {MIXED}, lower: fp16}}, or lower: int8")

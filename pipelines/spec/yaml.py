@@ -68,8 +68,7 @@ def load_yaml(text: str, *, origin: str) -> Any:  # noqa: ANN401 - plain data of
         _check(loader, node, (), set())
         return loader.construct_document(node)
     except _RefusedError as err:
-        msg = f"spec {origin}, line {err.line}: {err}"
-        raise UsageError(msg, hint=err.hint) from err
+        raise UsageError(f"spec {origin}, line {err.line}: {err}", hint=err.hint) from err
     except yaml.reader.ReaderError as err:
         msg = f"spec {origin}, line {text.count(chr(10), 0, err.position) + 1} holds the control character {_code(err)}"
         raise UsageError(msg, hint="write it as text in UTF-8, without control characters") from err

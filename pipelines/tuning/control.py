@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import quote
 
 from paritygate.errors import MeasurementError, ParitygateError
+from paritygate.pipelines.live.server_counts import ServerCounts, counts_in
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
-from paritygate.pipelines.tuning.server_counts import ServerCounts, counts_in
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.words import in_short, said_in
 
@@ -52,8 +52,7 @@ class ModelControl:
         self._marks: set[str] = set()
         config = self.config()
         if config is None:
-            msg = "the server returns no configuration of the model"
-            raise NoControl(msg)
+            raise NoControl("the server returns no configuration of the model")
         if _until(_mark_of(config)) > time.time():
             msg = f"another tune measures {name} on this server"
             raise MeasurementError(msg, hint="wait until it has ended: two at once would measure each other")

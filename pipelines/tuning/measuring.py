@@ -7,19 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from paritygate.pipelines.live.checking import AnswerCheck
-from paritygate.pipelines.live.loops import (
-    Arrivals,
-    Window,
-    arrival_times,
-    closed_loop,
-    open_loop,
-    percentile_of,
-)
+from paritygate.pipelines.live.loops import Arrivals, Window, arrival_times, closed_loop, open_loop, percentile_of
 from paritygate.pipelines.live.questions import Questions
+from paritygate.pipelines.live.server_counts import ServerCounts
+from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.search import Point
-from paritygate.pipelines.tuning.server_counts import ServerCounts
-from paritygate.pipelines.tuning.server_metrics import MachineUse
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 

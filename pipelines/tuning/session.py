@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.endpoint import Endpoint, Protocol, parse_endpoint
 from paritygate.pipelines.live.questions import Questions
+from paritygate.pipelines.live.server_metrics import MetricsPage
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.control import ModelControl, NoControl
 from paritygate.pipelines.tuning.measuring import LatencyLimit, Meter
 from paritygate.pipelines.tuning.request import TuneRequest
-from paritygate.pipelines.tuning.server_metrics import MetricsPage
 from paritygate.signature import Signature
 from paritygate.validate.runners.endpoint.client import HttpClient, Pace
 from paritygate.validate.runners.endpoint.descriptions import mapping_in, texts_in

@@ -50,11 +50,7 @@ def tune(
         ParitygateError: The released file fails on the samples.
     """
     released = release_to_serve(
-        request.repository,
-        request.model,
-        request.which,
-        kind_of("triton"),
-        variant=request.variant,
+        request.repository, request.model, request.which, kind_of("triton"), variant=request.variant
     )
     name = check_name("model", request.name or request.model)
     endpoint = address_of(request, name, released.details.version)
@@ -104,8 +100,7 @@ def _written(result: TuneResult, view: PresentView, control: ModelControl | None
     """Return the result once the view has the best settings, and the server had to read it."""
     settings = result.settings
     if settings is None:
-        msg = "a search that passed has no settings"
-        raise MeasurementError(msg)
+        raise MeasurementError("a search that passed has no settings")
     is_written = settings != view.settings
     updated = replace(result, is_written=is_written)
     plot = chart_of(updated)

@@ -92,8 +92,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     content = place.read(f"{name}/{CONFIG_FILE}")
     hint = f"write it first: {writing_command(request.repository, wanted)}"
     if content is None:
-        msg = f"{root} has no view of {name}"
-        raise UsageError(msg, hint=hint)
+        raise UsageError(f"{root} has no view of {name}", hint=hint)
     if not is_ours(content):
         msg = f"{root}/{name} was not written by the command triton, so it is not changed"
         raise UsageError(msg, hint="write the view to another folder, and tune that")
@@ -101,8 +100,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     try:
         config = data_of(parse_text(written))
     except ConfigError as err:
-        msg = f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}"
-        raise UsageError(msg, hint=hint) from err
+        raise UsageError(f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}", hint=hint) from err
     over = wanted.command_line(request.repository, "--overwrite")
     check_as_written(content, f"{root}/{name}/{CONFIG_FILE}", keep=f"{KEEP}; or write over it: {over}")
     served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]

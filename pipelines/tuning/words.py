@@ -48,5 +48,4 @@ def rates_of(option: str, text: str) -> list[float]:
         values = []
     if values and all(0 < value < math.inf for value in values):
         return values
-    msg = f"{option} {text!r} is no list of numbers above 0"
-    raise UsageError(msg, hint=f"write for example {option} 50,100")
+    raise UsageError(f"{option} {text!r} is no list of numbers above 0", hint=f"write for example {option} 50,100")

@@ -49,8 +49,7 @@ __version__ = "0.3.0"
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import paritygate.api
 
     return getattr(paritygate.api, name)

@@ -188,8 +188,7 @@ def _check_encoding(args: list[str]) -> None:
 
     for what, text in (*(("the argument", text) for text in args), ("the current directory", str(Path.cwd()))):
         if not is_utf8(text):
-            msg = f"{what} {text} is not UTF-8"
-            raise UsageError(msg, hint="rename the file or folder, and give its new name")
+            raise UsageError(f"{what} {text} is not UTF-8", hint="rename the file or folder, and give its new name")
 
 
 def _print_errors(*messages: str, is_verbose: bool) -> None:

@@ -39,8 +39,7 @@ def check_record(record: Mapping[str, Any]) -> None:
     main, form = record["main"], str(record["variant"]).rpartition("-")[0]
     allowed = [*(["."] if form in _FOLDER_FORMATS else []), *record["files"]]
     if main not in allowed:
-        msg = f"main is {main!r}, which is not one of its files (allowed: {', '.join(allowed)})"
-        raise ValueError(msg)
+        raise ValueError(f"main is {main!r}, which is not one of its files (allowed: {', '.join(allowed)})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

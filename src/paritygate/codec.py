@@ -103,8 +103,7 @@ def to_data(value: object) -> Any:
     elif hasattr(value, "tolist"):
         data = data.tolist() if _is_finite(data) else _finite_or_none(data.tolist())
     elif not isinstance(value, str | int | float | None):
-        msg = f"{type(value).__name__} has no JSON data"
-        raise TypeError(msg)
+        raise TypeError(f"{type(value).__name__} has no JSON data")
     return data
 
 
@@ -155,8 +154,7 @@ def _validated(kind: type[_T], text: bytes) -> _T:
         value: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
     except ValidationError as err:
         more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
-        msg = f"{_in_words(err.errors(include_url=False)[0])}{more}"
-        raise ValueError(msg) from err
+        raise ValueError(f"{_in_words(err.errors(include_url=False)[0])}{more}") from err
     return value
 
 
@@ -203,17 +201,13 @@ def read_sealed(path: Path, content: bytes, *, version: int, again: str) -> dict
         data = dict(json_of(content.decode()))
         its_version, digest = data["format"], data.pop("digest", None)
     except (KeyError, TypeError, ValueError) as err:
-        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
     if its_version != version:
-        msg = f"{path} has format {its_version} (allowed: {version})"
-        raise InputFileError(msg, hint=again)
+        raise InputFileError(f"{path} has format {its_version} (allowed: {version})", hint=again)
     if digest is None:
-        msg = f"{path} is corrupt: its digest is missing"
-        raise InputFileError(msg, hint=again)
+        raise InputFileError(f"{path} is corrupt: its digest is missing", hint=again)
     if digest != digest_of_json(data):
-        msg = f"{path} is corrupt: digest mismatch"
-        raise ArtifactIntegrityError(msg, hint=again)
+        raise ArtifactIntegrityError(f"{path} is corrupt: digest mismatch", hint=again)
     return data
 
 

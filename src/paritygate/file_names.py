@@ -25,8 +25,7 @@ def check_names(names: Iterable[object]) -> None:
     for name in names:
         reason = _why_not_name(name) if isinstance(name, str) else "is no text"
         if reason is not None:
-            msg = f"the name {name!r} {reason}"
-            raise ValueError(msg)
+            raise ValueError(f"the name {name!r} {reason}")
 
 
 def checked_name(name: str) -> str:
@@ -34,8 +33,7 @@ def checked_name(name: str) -> str:
     try:
         check_names([name])
     except ValueError as err:
-        msg = f"no file is read or written under this name: {err}"
-        raise UsageError(msg, hint="give it another name") from err
+        raise UsageError(f"no file is read or written under this name: {err}", hint="give it another name") from err
     return name
 
 
@@ -44,8 +42,7 @@ def path_below(folder: Path, name: str) -> Path:
     try:
         check_names([name])
     except ValueError as err:
-        msg = f"a file below {folder} is wanted, and {err}"
-        raise ArtifactIntegrityError(msg, hint=_HINT) from err
+        raise ArtifactIntegrityError(f"a file below {folder} is wanted, and {err}", hint=_HINT) from err
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         msg = f"{name!r} is a link to a place outside {folder} (expected a file below it)"

@@ -252,8 +252,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:  # noqa: ANN401 - as j
     try:
         return json.loads(text, **options)
     except RecursionError as err:
-        msg = "its data is nested too deeply"
-        raise ValueError(msg) from err
+        raise ValueError("its data is nested too deeply") from err
 
 
 def _whole(text: str) -> int:
@@ -264,8 +263,7 @@ def _whole(text: str) -> int:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        msg = f"{text[:_NUMBER_SHOWN]}{'...' if len(text) > _NUMBER_SHOWN else ''} is not a finite number"
-        raise ValueError(msg)
+        raise ValueError(f"{text[:_NUMBER_SHOWN]}{'...' if len(text) > _NUMBER_SHOWN else ''} is not a finite number")
     return number
 
 
@@ -334,13 +332,11 @@ def files_below(folder: Path) -> Iterable[Path]:
         if path.is_dir() or path.name == MARKER:
             continue
         if not is_utf8(path.name):
-            msg = f"the name of {path} is not UTF-8, so it cannot be recorded"
-            raise StorageError(msg, hint="rename it")
+            raise StorageError(f"the name of {path} is not UTF-8, so it cannot be recorded", hint="rename it")
         if not path.resolve().is_relative_to(root):
             msg = f"{path} is a link that leaves {folder}"
             raise StorageError(msg, hint="replace the link by the file it points to")
         if not path.is_file():
             what = "a link to nothing" if path.is_symlink() else _NO_FILE
-            msg = f"{path} is {what}"
-            raise StorageError(msg, hint="remove it")
+            raise StorageError(f"{path} is {what}", hint="remove it")
         yield path

@@ -40,7 +40,7 @@ _CPU_RUNTIMES: Mapping[str, str] = {"openvino": "OpenVINO", "tflite": "LiteRT"}
 CPU_FORMATS = frozenset(_CPU_RUNTIMES)
 # Runtimes without CPU operators for a precision: such a variant is built and emulated there, but does not run.
 _NOT_ON_CPU: Mapping[tuple[str, Precision], str] = {
-    ("onnx", Precision.BF16): "ONNX Runtime's CPU provider has no BF16 operators",
+    ("onnx", Precision.BF16): "ONNX Runtime's CPU provider has no BF16 operators"
 }
 
 

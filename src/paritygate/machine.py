@@ -101,8 +101,7 @@ def device_name(device: str) -> str:
             msg = "device 'cuda' was requested, but the CUDA driver shows no GPU to this process"
             raise BackendError(msg, hint="check nvidia-smi and CUDA_VISIBLE_DEVICES, or run on device cpu")
         return f"cuda:sm{gpu.capability}"
-    msg = f"device {device!r} is not known (allowed: cpu, cuda)"
-    raise UsageError(msg, hint="name one of the devices above")
+    raise UsageError(f"device {device!r} is not known (allowed: cpu, cuda)", hint="name one of the devices above")
 
 
 def check_environment() -> None:

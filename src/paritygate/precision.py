@@ -55,11 +55,9 @@ class Variant:
                 msg = f"dim {name!r} cannot be fixed: its name is not of letters, digits and _ alone"
                 raise UsageError(msg, hint="give the dim another name in model.inputs and model.outputs")
             if size < 1:
-                msg = f"dim {name!r} cannot be fixed at {size} (allowed: 1 and above)"
-                raise UsageError(msg, hint=_STATIC_EXAMPLE)
+                raise UsageError(f"dim {name!r} cannot be fixed at {size} (allowed: 1 and above)", hint=_STATIC_EXAMPLE)
             if names.count(name) > 1:
-                msg = f"dim {name!r} is fixed twice in target {str(self)!r}"
-                raise UsageError(msg, hint="name each dim once")
+                raise UsageError(f"dim {name!r} is fixed twice in target {str(self)!r}", hint="name each dim once")
 
     def __str__(self) -> str:
         dims = ",".join(f"{name}={size}" for name, size in self.static)
@@ -76,8 +74,7 @@ class Variant:
         plain, at, dims = text.partition("@")
         form, dash, precision = plain.rpartition("-")
         if not dash or not _FORMAT.fullmatch(form):
-            msg = f"target {text!r} is not of the form FORMAT-PRECISION"
-            raise UsageError(msg, hint=_EXAMPLE)
+            raise UsageError(f"target {text!r} is not of the form FORMAT-PRECISION", hint=_EXAMPLE)
         static = tuple(_parse_dim(text, part) for part in dims.split(",")) if at else ()
         try:
             numeric = Precision(precision)
@@ -91,6 +88,5 @@ class Variant:
 def _parse_dim(text: str, part: str) -> tuple[str, int]:
     name, _, size = part.partition("=")
     if not _DIM_NAME.fullmatch(name) or not _SIZE.fullmatch(size):
-        msg = f"target {text!r} fixes {part!r}, which is not of the form DIM=SIZE"
-        raise UsageError(msg, hint=_STATIC_EXAMPLE)
+        raise UsageError(f"target {text!r} fixes {part!r}, which is not of the form DIM=SIZE", hint=_STATIC_EXAMPLE)
     return name, int(size)

@@ -187,7 +187,7 @@ OWN = {
     "pipelines/release/stores/folders.py: folder / part",
     "pipelines/release/stores/folders.py: repository.joinpath(*parts)",
     "pipelines/release/stores/staging.py: make_folders(repository, _STAGING) / secrets.token_hex(8)",
-    "pipelines/report/against/write.py: run.findings / file",
+    "pipelines/report/against/side_by_side.py: run.findings / file",
     "pipelines/report/templating.py: Path(__file__).with_name(_TEMPLATES) / f'{key}.py'",
     "pipelines/report/write.py: run.findings / name",
     "pipelines/run/record.py: out.with_name(f'.{out.name}.jobs')",

@@ -22,6 +22,8 @@ import kserve
 from kubernetes import client
 
 def unknown(data, kind, at=""):
+    if kind.startswith("list["):
+        return [name for each in data for name in unknown(each, kind[5:-1], at)]
     if not kind.startswith("V1"):
         return []
     found = getattr(kserve, kind, None) or getattr(client, kind)

@@ -18,6 +18,7 @@ import pytest
 from tests.triton.conftest import GOLDEN, right_answer
 
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
+from paritygate.pipelines.serving.manifests import SERVERS
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.pipelines.serving.triton.view import TritonView
@@ -54,6 +55,11 @@ def test_the_released_bytes_answer_over_three_transports(
             assert (output.name, output.dtype, output.shape) == ("y", answer.dtype.name, (None, answer.shape[1]))
             np.testing.assert_allclose(answer, right_answer(GOLDEN, 7), rtol=0, atol=_WITHIN)
         assert (binary.server, binary.version) == ("triton", "2.51.0")
+        # The probes of a pod tell the version that is loaded from another.
+        pod = SERVERS["triton"]
+        assert server.get(pod.live["httpGet"]["path"]) is not None
+        assert server.get(pod.ready.format(name="answers", version=7)) is not None
+        assert server.get(pod.ready.format(name="answers", version=8)) is None
         events = server.done()
 
     # One request of one row and one of the preferred size, before anybody asked.

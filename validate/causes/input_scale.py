@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.models.source import SourceKind
 from paritygate.validate.causes.cause import Case, Trial
 from paritygate.validate.causes.first_steps import Affine, first_steps
 from paritygate.validate.causes.input_order import channel_axis
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 _BYTE = 255.0
 # Most models of pictures were trained with ImageNet's mean and standard deviation, or with half and half.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.models.onnx.file import initializers_of
 from paritygate.models.source import SourceKind
@@ -15,10 +16,7 @@ from paritygate.validate.causes.cause import Case
 from paritygate.validate.measure.check import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.generic]
+Array = NDArray[np.generic]
 
 # A vector, or a small table, is often computed: a bias takes in the normalisation behind it.
 _LEAST_RANK, _LEAST_VALUES = 2, 4

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.causes.cause import Case
 from paritygate.validate.measure.check import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 # Of fewer values, or rows, chance looks alike.
 _LEAST_VALUES, _LEAST_ROWS = 3, 3

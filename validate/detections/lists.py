@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.detections.rule import MatchRule
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+Outputs = Mapping[str, NDArray[np.generic]]
 
 # Of two axes that can both hold the numbers of a detection, the first one does where the other is so many times longer.
 _CLEARLY_LONGER = 2

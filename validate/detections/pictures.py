@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.detections.boxes import Detections, corners_of, is_turned
 from paritygate.validate.detections.lists import DetectionLists
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.measure.valid_positions import left_out_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BOX_RANK = 3
 

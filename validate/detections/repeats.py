@@ -27,8 +27,7 @@ def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Out
     """Return how the detections differ from the first ones of the same batch; nothing where they do not."""
     absent = [[name for name in rule.outputs if name not in side] for side in (again, first)]
     if any(absent):
-        output = (absent[0] or absent[1])[0]
-        return () if absent[0] == absent[1] else say("match.without", output=output)
+        return () if absent[0] == absent[1] else say("match.without", output=(absent[0] or absent[1])[0])
     if all(_is_same(again[name], first[name]) for name in rule.outputs):
         return ()
     lists = lists_of(rule, first, batch.rows)

@@ -101,16 +101,13 @@ def parse_match_rule(text: str) -> MatchRule:
     for part in parts:
         key, sign, value = part.partition("=")
         if not (name and colon and sign and value) or key not in _KEYS:
-            msg = f"match {text!r} is not of the form {MATCH_GRAMMAR}"
-            raise UsageError(msg, hint=_LISTS_EXAMPLE)
+            raise UsageError(f"match {text!r} is not of the form {MATCH_GRAMMAR}", hint=_LISTS_EXAMPLE)
         if key in values:
-            msg = f"match {text!r} says {key} twice"
-            raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
+            raise UsageError(f"match {text!r} says {key} twice", hint=f"write {MATCH_GRAMMAR}")
         values[key] = value
     for key in ("boxes", "scores"):
         if key not in values:
-            msg = f"match {text!r} names no output for {key}"
-            raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
+            raise UsageError(f"match {text!r} names no output for {key}", hint=f"write {MATCH_GRAMMAR}")
     numbers = {key: _number(text, key, values.pop(key)) for key in _NUMBERS if key in values}
     if "axis" in values:
         numbers["axis"] = _number(text, "axis", values.pop("axis"))
@@ -121,8 +118,7 @@ def _number(text: str, key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        msg = f"match {text!r}: {key}={value} is no number"
-        raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}") from None
+        raise UsageError(f"match {text!r}: {key}={value} is no number", hint=f"write {MATCH_GRAMMAR}") from None
 
 
 def make_match_rule(name: str, **values: Any) -> MatchRule:  # noqa: ANN401 - one value a key of the spec

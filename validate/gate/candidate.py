@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from paritygate.errors import BackendError, UsageError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.signature import Signature
     from paritygate.validate.reference.recorded import OutputReader
-    from paritygate.validate.runners.runner import Runner
+    from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -26,48 +27,37 @@ class RefusedInputsError(BackendError):
     """The candidate refused a batch: the inputs do not fit, or it raised an error."""
 
 
-class Candidate(Protocol):
-    """The side that is compared with the reference."""
+class Facts(Protocol):
+    """Names and notes of a candidate, known before it runs."""
 
     @property
     def output_names(self) -> frozenset[str]:
         """The names of all outputs."""
-        ...
 
     @property
     def input_names(self) -> frozenset[str] | None:
         """The names of all inputs; None for recorded outputs."""
-        ...
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
         """The class of each column, by output, where the candidate names them."""
-        ...
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """One sentence for each part of it that was not seen yet."""
-        ...
+
+
+class Candidate(Facts, Protocol):
+    """The side that is compared with the reference."""
 
     def start_pass(self) -> None:
         """Begin the sequence of batches."""
-        ...
 
     def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return all outputs for one batch.
-
-        Raises:
-            RefusedInputsError: The candidate did not answer.
-        """
-        ...
+        """Return all outputs for one batch; raise RefusedInputsError if the candidate did not answer."""
 
     def end_pass(self, samples_digest: str) -> None:
-        """End the sequence of batches.
-
-        Raises:
-            MeasurementError: Recorded outputs hold more rows than the samples.
-        """
-        ...
+        """End the sequence of batches; raise MeasurementError if recorded outputs hold more rows than the samples."""
 
 
 class ModelCandidate:
@@ -98,19 +88,9 @@ class ModelCandidate:
         return self._runner.signature
 
     @property
-    def may_be_called_at_once(self) -> bool:
-        """Whether several threads may call its runner at once."""
-        return self._runner.facts.may_be_called_at_once
-
-    @property
-    def runtime(self) -> str:
-        """The runtime."""
-        return self._runner.facts.runtime
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The notes of its runner so far."""
-        return self._runner.facts.notes
+    def facts(self) -> RuntimeFacts:
+        """What runs, and the notes of its runner so far."""
+        return self._runner.facts
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
@@ -121,16 +101,6 @@ class ModelCandidate:
     def warnings(self) -> tuple[str, ...]:
         """One sentence for each part of the model that was not seen yet."""
         return self._runner.facts.warnings
-
-    @property
-    def largest_batch(self) -> int | None:
-        """The most rows of a request that a server declares; None where it declares none."""
-        return self._runner.facts.largest_batch
-
-    @property
-    def answered_as(self) -> tuple[str, ...]:
-        """The versions of the model that a server ran so far."""
-        return self._runner.facts.answered_as
 
     def start_pass(self) -> None:
         """Do nothing: every pass uses the open session."""
@@ -155,30 +125,15 @@ class ModelCandidate:
 class RecordedCandidate:
     """Outputs that were recorded elsewhere."""
 
+    # The inputs of a recording are unknown, its file names no classes, and nothing runs.
+    input_names: frozenset[str] | None = None
+    classes: Mapping[str, Sequence[int | str]] = MappingProxyType({})
+    warnings: tuple[str, ...] = ()
+
     def __init__(self, *, output_names: Iterable[str], open_reader: Callable[[], OutputReader]) -> None:
-        self._names = frozenset(output_names)
+        self.output_names = frozenset(output_names)
         self._open_reader = open_reader
         self._reader = open_reader()
-
-    @property
-    def output_names(self) -> frozenset[str]:
-        """The names of the recorded outputs."""
-        return self._names
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """None, because the inputs of a recording are unknown."""
-        return None
-
-    @property
-    def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """Empty, because a file of outputs names no classes."""
-        return {}
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Empty, because nothing runs."""
-        return ()
 
     def start_pass(self) -> None:
         """Begin reading from the first row."""

@@ -27,9 +27,7 @@ _HINT_OF_OUTPUT = (
 
 
 def parse_tolerance(
-    precision: Precision,
-    declared: Mapping[str, Any],
-    columns: Mapping[str, Sequence[str]] | None = None,
+    precision: Precision, declared: Mapping[str, Any], columns: Mapping[str, Sequence[str]] | None = None
 ) -> Tolerance:
     """Return the default tolerance of a precision with the declared limits in place of its own.
 
@@ -94,8 +92,7 @@ def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mapping(key: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        msg = f"tolerance {key} is {value!r}, and no mapping by name"
-        raise UsageError(msg, hint=_HINT_OF_OUTPUT)
+        raise UsageError(f"tolerance {key} is {value!r}, and no mapping by name", hint=_HINT_OF_OUTPUT)
     return value
 
 

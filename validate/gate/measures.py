@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +10,7 @@ from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.repeats import MatchRepeats
+from paritygate.validate.gate.candidate import Facts
 from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rule_checks import check_asked, check_positions
 from paritygate.validate.gate.rules import GateRules
@@ -52,30 +53,6 @@ class GateResult:
     looks_like: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of outputs that failed
     gold: Mapping[str, GoldStatistics] = field(default_factory=dict)  # by the text of the rule
     matches: Mapping[str, MatchStatistics] = field(default_factory=dict)  # by the name of the rule
-
-
-class Facts(Protocol):
-    """Names and notes of a candidate, known before it runs."""
-
-    @property
-    def output_names(self) -> frozenset[str]:
-        """The names of all outputs."""
-        ...
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """The names of all inputs; None for recorded outputs."""
-        ...
-
-    @property
-    def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """The class of each column, by output, where the candidate names them."""
-        ...
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """One sentence for each part of it that was not seen yet."""
-        ...
 
 
 class _State(Protocol):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.precision import Precision
 from paritygate.validate.measure.check import Check, Status
@@ -15,9 +15,6 @@ from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.robust_scale import LEAST_VARYING
 from paritygate.validate.measure.tolerance import Tolerance, floor_of_bulk, is_declared, limits_for
 from paritygate.validate.words.sentence import Words, say
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # The most that arithmetic may move a value, as a share of its channel's spread.
 _MOST_OF_SPREAD = 0.25

@@ -116,6 +116,5 @@ def _check_decisions(rules: GateRules) -> None:
     if unused and not (rules.decisions or rules.argmax_of):
         msg = f"tolerance {unused[0]} is declared, but no decision is"
         raise UsageError(
-            msg,
-            hint="declare it: decisions: {OUTPUT: {threshold: V}} in the spec, or --decision OUTPUT:threshold=V",
+            msg, hint="declare it: decisions: {OUTPUT: {threshold: V}} in the spec, or --decision OUTPUT:threshold=V"
         )

@@ -60,9 +60,7 @@ class PaddingComparison:
         self._profiles = {name: item.profile for name, item in padding.items()}
         self._limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
         labels = {label: scores for label, scores in rules.argmax_of.items() if {label, scores} <= set(padding)}
-        self._comparison = compare(
-            ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels),
-        )
+        self._comparison = compare(ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels))
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch; positions of the expected outputs that do not count are masked."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import FLOORS, GateRules
@@ -26,9 +26,6 @@ from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.statistics import DiffStatistics
 from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.words.sentence import Words, joined, say
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Above this many values, the largest correct rounding error exceeds the limit by chance. So the 99.99 % quantile has
 # the limit, and the maximum has ten times as much.
@@ -162,8 +159,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     step = Step(precision=plan.rules.precision, dtype=profile.dtype)
 
     def below(check: str, difference: float, magnitude: float) -> Words:
-        is_own_limit = check in plan.rules.tolerance.declared
-        return below_steps(step, difference, magnitude, is_own_limit=is_own_limit)
+        return below_steps(step, difference, magnitude, is_own_limit=check in plan.rules.tolerance.declared)
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(

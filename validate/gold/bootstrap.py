@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 RESAMPLES = 1000
 # A resample holds no more rows than this. Samples of more rows get an interval that is too wide, by the root of how

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
@@ -13,9 +12,6 @@ from paritygate.validate.gold.metrics import FUNCTION_TAKES, METRICS
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ONE_NUMBER = "gold keeps one number a row, of outputs of shape (rows,) or (rows, 1)"
 _TWO_CLASSES = 2

@@ -6,9 +6,10 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import finite_or_none
@@ -24,11 +25,8 @@ from paritygate.validate.measure.decisions import Decision
 from paritygate.validate.measure.parts.state_data import packed, read, unpacked
 from paritygate.validate.measure.valid_positions import left_out_of, like
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
-    Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+Outputs = Mapping[str, NDArray[np.generic]]
+Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 
 def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None:
@@ -38,8 +36,7 @@ def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None
             msg = f"gold {rule} is of an output that is not compared (compared: {', '.join(compared) or 'none'})"
             raise UsageError(msg, hint="name one of the outputs compared")
         if [str(other) for other in rules].count(str(rule)) > 1:
-            msg = f"gold {rule} is declared twice"
-            raise UsageError(msg, hint="give each metric of an output once")
+            raise UsageError(f"gold {rule} is declared twice", hint="give each metric of an output once")
 
 
 class GoldComparison:
@@ -119,8 +116,7 @@ class GoldComparison:
         if any(len(column) != rows for (column,) in self._columns.values()) or any(
             len(codes) != rows or (rows and not 0 <= codes.min() <= codes.max() < values) for codes, values in of_strata
         ):
-            msg = "columns of gold do not fit together"
-            raise ValueError(msg)
+            raise ValueError("columns of gold do not fit together")
 
     def finish(self, *, seed: int) -> GoldStatistics:
         """Return the metrics; raise UsageError where no row carries gold."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 # The part of an output that each metric reads: its values, the score of the positive class, or the labels decided on.
 METRICS: Mapping[str, str] = MappingProxyType(

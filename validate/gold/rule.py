@@ -58,8 +58,7 @@ def parse_gold_rule(text: str) -> GoldRule:
         if not (comma and sign and key.strip() in _OPTIONS):
             break
         if key.strip() in options:
-            msg = f"gold {text!r} says {key.strip()} twice"
-            raise UsageError(msg, hint=f"write {GOLD_GRAMMAR}")
+            raise UsageError(f"gold {text!r} says {key.strip()} twice", hint=f"write {GOLD_GRAMMAR}")
         options[key.strip()] = _number(text, key.strip(), value)
         rest = head
     metric, colon, output = rest.partition(":")
@@ -77,8 +76,7 @@ def _number(text: str, key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        msg = f"gold {text!r}: {key}={value} is no number"
-        raise UsageError(msg, hint=f"write {GOLD_GRAMMAR}") from None
+        raise UsageError(f"gold {text!r}: {key}={value} is no number", hint=f"write {GOLD_GRAMMAR}") from None
 
 
 def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.signature import is_float_dtype
 from paritygate.text import row_name
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ROWS_NAMED = 3
 

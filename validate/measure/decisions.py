@@ -248,8 +248,7 @@ def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np
         return flips
     if decision.has_threshold:
         return flips.only(~left_out)
-    axis = -1 if decision.axis is None else decision.axis
-    return flips.only(~np.logical_and.reduce(left_out, axis=axis))
+    return flips.only(~np.logical_and.reduce(left_out, axis=-1 if decision.axis is None else decision.axis))
 
 
 def _decide(
@@ -274,8 +273,7 @@ def _decide_threshold(
     answers = above(expected, decision.threshold)
     flipped = above(actual, decision.threshold) != answers
     outside = flipped & ~(np.abs(expected - decision.threshold) <= allowed)
-    classes = answers.astype(np.int64)
-    return Flips(flipped=flipped, outside=outside, classes=classes, is_per_row=_is_per_row(expected))
+    return Flips(flipped=flipped, outside=outside, classes=answers.astype(np.int64), is_per_row=_is_per_row(expected))
 
 
 def _is_per_row(expected: NDArray[np.float64]) -> bool:

@@ -34,8 +34,7 @@ class DrawnGrid:
     def __post_init__(self) -> None:
         is_range = self.low < self.high and math.isfinite(self.high - self.low) and 1 <= self.size <= CELLS
         if not is_range or not all(_are_cells(cells, self.size) for cells in (self.cells, self.flips)):
-            msg = "the drawing of actual against expected values is not a grid of counts"
-            raise ValueError(msg)
+            raise ValueError("the drawing of actual against expected values is not a grid of counts")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +52,7 @@ class DrawnMaxima:
         bins = len(self.largest)
         is_sound = self.width >= 1 and bins <= MOST_BINS and all(at in range(bins) for at in self.not_finite)
         if not is_sound or any(value is not None and value < 0 for value in self.largest):
-            msg = "the drawing of the largest differences is not a list"
-            raise ValueError(msg)
+            raise ValueError("the drawing of the largest differences is not a list")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +78,7 @@ class Drawing:
         last = self.first_exponent + len(self.counts)
         is_in_float32 = self.first_exponent >= FIRST_OCTAVE and last <= FIRST_OCTAVE + OCTAVES
         if not is_in_float32 or min([self.equal, self.beyond, *self.counts]) < 0:
-            msg = "the drawing of the differences by size is not a list of counts"
-            raise ValueError(msg)
+            raise ValueError("the drawing of the differences by size is not a list of counts")
 
 
 def _are_cells(text: str, size: int) -> bool:

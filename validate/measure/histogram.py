@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 # Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
 _MANTISSA_BITS = 7
@@ -29,25 +26,20 @@ _LARGEST_BIN = 0x7F7FFFFF >> _SHIFT
 class Histogram:
     """Counts of magnitudes, in fixed memory. The sum of two is the histogram of both."""
 
-    __slots__ = ("_counts", "_few", "_size")
+    __slots__ = ("_counts", "_few", "size")
 
     def __init__(self) -> None:
         """Count nothing."""
         self._few: list[NDArray[np.intp]] = []
         self._counts: NDArray[np.int64] | None = None  # instead of the few
-        self._size = 0
+        self.size = 0
 
     @classmethod
     def of(cls, counts: NDArray[np.int64]) -> Histogram:
         """Return the histogram with these counts of the `BINS`."""
         histogram = cls()
-        histogram._counts, histogram._size = counts, int(counts.sum())
+        histogram._counts, histogram.size = counts, int(counts.sum())
         return histogram
-
-    @property
-    def size(self) -> int:
-        """The number of magnitudes."""
-        return self._size
 
     def add(self, magnitudes: NDArray[np.float64]) -> None:
         """Count `magnitudes`: any shape, finite, >= 0."""
@@ -57,7 +49,7 @@ class Histogram:
         bins = np.right_shift(values.view(np.uint32), _SHIFT, dtype=np.intp)
         # Numbers beyond float32 count as its largest number.
         np.minimum(bins, _LARGEST_BIN, out=bins)
-        self._size += bins.size
+        self.size += bins.size
         if self._counts is None:
             self._few.append(bins)
             self._count_many()
@@ -69,7 +61,7 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         """Return the histogram of both."""
         both = Histogram()
-        both._size = self._size + other._size
+        both.size = self.size + other.size
         if self._counts is None and other._counts is None:
             both._few = [*self._few, *other._few]
             both._count_many()
@@ -78,7 +70,7 @@ class Histogram:
         return both
 
     def _count_many(self) -> None:
-        if self._size >= _FEW:
+        if self.size >= _FEW:
             self._counts, self._few = _counted(*self._few), []
 
     def counts(self) -> NDArray[np.int64]:
@@ -99,10 +91,10 @@ class Histogram:
 
         It is the upper edge of a bin: never below the true quantile, and above it by `RESOLUTION` of it at most.
         """
-        if not self._size:
+        if not self.size:
             return [float("nan") for _ in fractions]
         # Rank by integers where the product is exact enough: round() guards 0.999 * 1000 = 998.9999...
-        ranks = [max(1, math.ceil(round(fraction * self._size, 9))) for fraction in fractions]
+        ranks = [max(1, math.ceil(round(fraction * self.size, 9))) for fraction in fractions]
         if self._counts is None:
             ordered = np.sort(np.concatenate(self._few))
             return [_edge(int(ordered[rank - 1])) for rank in ranks]

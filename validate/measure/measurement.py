@@ -6,9 +6,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.distance import distance
@@ -28,10 +29,7 @@ from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.measure.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.words.sentence import Words, say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+Outputs = Mapping[str, NDArray[np.generic]]
 
 _VIOLATIONS_KEPT = 5
 _NO_ARGMAX = (

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.precision import Precision
 from paritygate.validate.words.sentence import Words, say
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # No default limit of a single value is below this many steps of its computation or its dtype.
 LEAST_STEPS = 4

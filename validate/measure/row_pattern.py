@@ -270,10 +270,7 @@ def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[
 
 
 def _agreed(moved: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
-    return {
-        **moved,
-        **{column: own if moved.get(column, own) == own else _NO_COLUMN for column, own in more.items()},
-    }
+    return {**moved, **{column: own if moved.get(column, own) == own else _NO_COLUMN for column, own in more.items()}}
 
 
 def _added(counts: NDArray[np.int64], more: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:

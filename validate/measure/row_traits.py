@@ -31,22 +31,17 @@ class RowTraits:
     """The traits of the rows of one batch; those only needed for batches that differ are computed on demand."""
 
     def __init__(self, batch: Batch) -> None:
-        self._rows = batch.rows
+        self.rows = batch.rows
         self._inputs: Mapping[str, NDArray[np.generic]] = {
             name: array
             for name, array in batch.inputs.items()
             if array.ndim and array.shape[0] == batch.rows and array.dtype.kind in "fiub"
         }
 
-    @property
-    def rows(self) -> int:
-        """Return the number of rows."""
-        return self._rows
-
     @functools.cached_property
     def lengths(self) -> NDArray[np.float64] | None:
         """Return the length of each row: places that its mask shows, else integers that are not 0, else values."""
-        if not self._inputs or not self._rows:
+        if not self._inputs or not self.rows:
             return None
         masks = list(self._masks().values())
         if masks:
@@ -55,7 +50,7 @@ class RowTraits:
         if integers:
             longest = np.max([np.count_nonzero(array, axis=1) for array in integers], axis=0)
             return np.asarray(longest, dtype=np.float64)
-        return np.full(self._rows, float(sum(array.size for array in self._inputs.values()) // self._rows))
+        return np.full(self.rows, float(sum(array.size for array in self._inputs.values()) // self.rows))
 
     @property
     def token_lengths(self) -> NDArray[np.float64] | None:
@@ -73,7 +68,7 @@ class RowTraits:
         ]
         if flat:
             return max(flat)
-        return sum(array.size for array in self._inputs.values()) // max(1, self._rows)
+        return sum(array.size for array in self._inputs.values()) // max(1, self.rows)
 
     def _masks(self) -> dict[str, NDArray[np.generic]]:
         return {
@@ -89,13 +84,13 @@ class RowTraits:
     @functools.cached_property
     def held(self) -> dict[str, NDArray[np.bool_]]:
         """Return which rows have each of the `TRAITS`."""
-        traits = {name: np.zeros(self._rows, dtype=bool) for name in TRAITS}
+        traits = {name: np.zeros(self.rows, dtype=bool) for name in TRAITS}
         for mask in self._masks().values():
             seen = mask != 0
             traits["padded"] |= ~seen.all(axis=1)
             traits["left_padded"] |= ~seen[:, 0] & seen.any(axis=1)
         for array in self._inputs.values():
-            flat = array.reshape(self._rows, -1)
+            flat = array.reshape(self.rows, -1)
             if not flat.shape[1]:
                 continue
             if flat.dtype.kind in "iu":
@@ -112,7 +107,7 @@ class RowTraits:
     def magnitudes(self) -> NDArray[np.float64] | None:
         """Return the largest finite magnitude among the float inputs of each row."""
         floats = [
-            array.reshape(self._rows, -1) for array in self._inputs.values() if array.dtype.kind == "f" and array.size
+            array.reshape(self.rows, -1) for array in self._inputs.values() if array.dtype.kind == "f" and array.size
         ]
         if not floats:
             return None

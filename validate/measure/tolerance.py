@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
@@ -15,9 +15,6 @@ from paritygate.validate.measure.blocks import on_axis
 from paritygate.validate.measure.precision_steps import LEAST_STEPS, UNIT_ROUNDOFF, Step
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.robust_scale import spread_within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

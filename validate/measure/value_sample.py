@@ -6,12 +6,9 @@ Only the place among all values decides, so any cut into batches, and any order 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 # Values that are kept over all channels, and at least of each channel. A quantile of this many values is known to a few
 # tenths of a percent, that of the fewest of one channel to a few percent.

@@ -106,8 +106,10 @@ class _InputState:
     high: float | None = None
     has_nan: bool = False
     has_infinity: bool = False
+    nan_rows: int = 0
     padding: set[Padding] = field(default_factory=set)
     shortest: int | None = None
+    longest: int = 0
     distinct: set[float] | None = field(default_factory=set)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     sizes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
@@ -135,7 +137,7 @@ class _InputState:
         is_finite = bool(np.isfinite(low) and np.isfinite(high))
         finite = wide
         if not is_finite:
-            self.has_nan = self.has_nan or bool(np.isnan(wide).any())
+            self._add_nan(wide, rows)
             self.has_infinity = self.has_infinity or bool(np.isinf(wide).any())
             finite = wide[np.isfinite(wide)]
         if finite.size:
@@ -146,6 +148,11 @@ class _InputState:
         self._add_features(wide, is_finite=is_finite)
         self._add_form(wide, finite)
         self._add_distinct(finite.ravel())
+
+    def _add_nan(self, array: NDArray[np.generic], rows: int) -> None:
+        is_nan = np.isnan(array)
+        self.has_nan = self.has_nan or bool(is_nan.any())
+        self.nan_rows += int(is_nan.reshape(rows, -1).any(axis=1).sum()) if self.has_rows else 0
 
     def _add_sizes(self, shape: tuple[int, ...]) -> None:
         least, largest = self.sizes or (shape, shape)
@@ -165,6 +172,7 @@ class _InputState:
         if counts.any():
             fewest = int(counts[counts > 0].min())
             self.shortest = fewest if self.shortest is None else min(self.shortest, fewest)
+            self.longest = max(self.longest, int(counts.max()))
 
     def _add_features(self, array: NDArray[np.generic], *, is_finite: bool) -> None:
         is_table = 1 < array.ndim <= _FEATURE_RANK and array.shape[-1] <= _FEATURES_KEPT
@@ -204,7 +212,12 @@ class _InputState:
             high=self.high,
             has_nan=self.has_nan,
             has_infinity=self.has_infinity,
-            padding=PaddingSeen(kinds=tuple(kind for kind in Padding if kind in self.padding), shortest=self.shortest),
+            nan_rows=self.nan_rows,
+            padding=PaddingSeen(
+                kinds=tuple(kind for kind in Padding if kind in self.padding),
+                shortest=self.shortest,
+                longest=self.longest or None,
+            ),
             distinct=None if self.distinct is None else tuple(sorted(self.distinct)),
             shapes=tuple(self.shapes),
             least_sizes=(self.sizes or ((), ()))[0],

@@ -160,13 +160,11 @@ class ProbesRecording:
         """
         path = folder / PROBES_FILE
         if not path.is_file():
-            msg = f"{folder} holds no recorded probes: {PROBES_FILE} is missing"
-            raise InputFileError(msg, hint=_AGAIN)
+            raise InputFileError(f"{folder} holds no recorded probes: {PROBES_FILE} is missing", hint=_AGAIN)
         data = read_sealed(path, path.read_bytes(), version=_FORMAT_VERSION, again=_AGAIN)
         try:
             recording = from_json(cls, {**data, "folder": str(folder)})
             check_names(name for probe in recording.probes for name in (probe.name, *probe.chunks))
         except ValueError as err:
-            msg = f"{path} is corrupt: {err}"
-            raise InputFileError(msg, hint=_AGAIN) from err
+            raise InputFileError(f"{path} is corrupt: {err}", hint=_AGAIN) from err
         return recording

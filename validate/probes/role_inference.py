@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
 from paritygate.validate.probes.graph.uses import GraphUse
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Form, InputRole, Role
 from paritygate.validate.probes.inputs.survey import InputSurvey, Survey
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MASK_WORDS = frozenset({"mask", "masks", "padding", "valid"})
@@ -230,8 +227,7 @@ def _with_positions(
     name: str, role: InputRole, roles: Mapping[str, InputRole], signature: Signature, survey: Survey
 ) -> InputRole:
     if role.role is Role.MASK and role.of is None:
-        of = _beside(name, roles, signature, survey)
-        return replace(role, of=of, axis=1)
+        return replace(role, of=_beside(name, roles, signature, survey), axis=1)
     if role.role is Role.ID:
         seen = survey.inputs[name]
         has_positions = bool(seen.shapes) and len(seen.shapes[0]) >= _MATRIX_RANK

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
@@ -35,10 +35,7 @@ from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.words.sentence import Words, render, say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    _Outputs = Mapping[str, NDArray[np.generic]]
+_Outputs = Mapping[str, NDArray[np.generic]]
 
 # The mean is judged over many rows: a single row may exceed its limit legitimately.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
@@ -331,11 +328,11 @@ class JudgedProbe:
         self._profiles = recording.profiles
         self._together = _Scale.of(recording.profiles, question)
         self._all = OutputComparison(self._together.plan, names_rows=False)
-        self._failures: list[ProbeFailure] = []
+        self.repro_commands: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit.
         self.reference_noise: Words = ()
-        self._found: dict[str, int] = {}
+        self.found: dict[str, int] = {}
         self._padding = recording.padding
         self._batch_axes = recording.batch_axes
         self._padded: dict[str, Check] = {}
@@ -465,8 +462,7 @@ class JudgedProbe:
             if check is None:
                 continue
             if not is_excused(check, padding, self._question.rules.edge):
-                words = say("padding.failed", input=padding.mask.input, difference=check.words)
-                return replace(check, words=words)
+                return replace(check, words=say("padding.failed", input=padding.mask.input, difference=check.words))
             self._keep_padded(name, check, part)
         return None
 
@@ -536,7 +532,7 @@ class JudgedProbe:
 
     def fail(self, failed: FailedBatch) -> None:
         """Record a failed batch."""
-        self._failures.append(self._kept(failed, is_stored=len(self._failures) < FAILURES_KEPT))
+        self.repro_commands.append(self._kept(failed, is_stored=len(self.repro_commands) < FAILURES_KEPT))
 
     def _take(self, failed: FailedBatch) -> None:
         """Record rows of a batch that differ, either where samples are or where no sample is."""
@@ -545,16 +541,15 @@ class JudgedProbe:
             return
         # Activations beyond their ranges are no property of the rows that samples lack.
         is_calibration = all(edge.kind is OutOfSampleKind.CALIBRATION for edge in failed.edges)
-        is_finding = is_calibration or self._question.rules.edge is not EdgeRule.FAIL
-        failed = replace(failed, is_finding=is_finding)
+        failed = replace(failed, is_finding=is_calibration or self._question.rules.edge is not EdgeRule.FAIL)
         words = edges_in_words(failed.edges)
-        self._found[words] = self._found.get(words, 0) + 1
+        self.found[words] = self.found.get(words, 0) + 1
         if words not in self._findings:
             self._findings[words] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
             if not failed.is_finding:
-                self._failures.append(self._findings[words])
+                self.repro_commands.append(self._findings[words])
         elif not failed.is_finding:
-            self._failures.append(self._kept(failed, is_stored=False))
+            self.repro_commands.append(self._kept(failed, is_stored=False))
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
@@ -574,24 +569,14 @@ class JudgedProbe:
         return tuple(self._findings.values())
 
     @property
-    def found(self) -> Mapping[str, int]:
-        """The number of batches that differ, by edge."""
-        return self._found
-
-    @property
-    def repro_commands(self) -> list[ProbeFailure]:
-        """The batches that have failed so far."""
-        return self._failures
-
-    @property
     def failed(self) -> int:
         """The number of batches that have failed so far."""
-        return len(self._failures)
+        return len(self.repro_commands)
 
     def failures(self) -> list[ProbeFailure]:
         """Return the failed batches; if none failed alone, the failure of all of them together."""
-        if self._failures:
-            return self._failures
+        if self.repro_commands:
+            return self.repro_commands
         # A lower precision's mean is judged on real rows: probes hold more rare values than those.
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
@@ -630,8 +615,7 @@ def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
                 name=_CONTRACT, status=Status.FAIL, words=say("probe.contract", output=name, **sides), output=name
             )
         if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(values)).any():
-            words = say("probe.not_finite", output=name)
-            return Check(name="finite", status=Status.FAIL, words=words, output=name)
+            return Check(name="finite", status=Status.FAIL, words=say("probe.not_finite", output=name), output=name)
     return None
 
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
@@ -23,10 +24,7 @@ from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.reference.health import Health, health_of_text
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = dict[str, NDArray[np.generic]]
+Outputs = dict[str, NDArray[np.generic]]
 
 RECORD_FILE = "record.json"
 FORMAT_VERSION = 2
@@ -261,8 +259,7 @@ def _recording_of(path: Path, content: bytes) -> Recording:
         recording = from_json(Recording, {**data, "folder": str(path.parent)})
         check_names([*recording.chunks, *recording.model.get("files", ())])
     except ValueError as err:
-        msg = f"{path} is corrupt: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err
     if any("own_spread" not in profile for profile in data["profiles"].values()):
         # Its profiles are written differently now, but others name it by this digest.
         return replace(recording, digest_before=digest_of_json(data))

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.tolerance import Limits
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Where the reference differs by more than so many limits, the reference is wrong.
 NOISE_FACTOR = 10.0

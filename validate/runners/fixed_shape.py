@@ -12,19 +12,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 # float32 holds every integer up to here, and only some beyond.
 _EXACT_IN_FLOAT32 = 2**24

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, place_in_users_code
@@ -17,9 +17,6 @@ from paritygate.models.named_call import check_rename, select_outputs, source_na
 from paritygate.signature import Signature
 from paritygate.text import a_or_an, in_one_line
 from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def open_model(loaded: LoadedModel) -> FunctionRunner:

@@ -6,9 +6,9 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.machine import available_processors
@@ -18,9 +18,6 @@ from paritygate.models.tensorflow.tflite_graph import precision_of_tflite
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFacts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CPU = "cpu"
 
@@ -92,8 +89,7 @@ class LiteRtRunner(Runner):
 
     @contextlib.contextmanager
     def _opened_again(self) -> Iterator[LiteRtRunner]:
-        model = open_tflite(self._path, threads=1)
-        yield LiteRtRunner(model=model, signature=self._served, path=self._path)
+        yield LiteRtRunner(model=open_tflite(self._path, threads=1), signature=self._served, path=self._path)
 
     def _newly_said(self, err: Exception) -> str:
         text = str(err)

@@ -6,9 +6,10 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
@@ -27,9 +28,6 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFacts
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 _PRECISION_OF_HINT = {"bf16": Precision.BF16, "f16": Precision.FP16}
 _BFLOAT16 = "bfloat16"
 _THREADS = "INFERENCE_NUM_THREADS"
@@ -43,8 +41,7 @@ def open_model(loaded: LoadedModel) -> OpenvinoRunner:
     """
     import_openvino()
     if loaded.device != "cpu":
-        msg = f"OpenVINO models are run on the cpu, not on {loaded.device!r}"
-        raise BackendError(msg, hint="run it on device cpu")
+        raise BackendError(f"OpenVINO models are run on the cpu, not on {loaded.device!r}", hint="run it on device cpu")
     path = loaded.ref.path
     network = read_openvino(path)
     own = signature_of_openvino(network, loaded.ref.rename)

@@ -12,9 +12,10 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.engine.builder_log import BuilderLog, make_logger
 from paritygate.engine.capabilities import capabilities_of
@@ -29,9 +30,6 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec, rename_signature
 from paritygate.validate.runners.engine_profile import check_profile, describe_profile
 from paritygate.validate.runners.runner import ON_THE_GPU, Runner, RuntimeFacts, reason_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BFLOAT16 = "bfloat16"
 _ELSEWHERE = (

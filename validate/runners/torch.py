@@ -232,18 +232,13 @@ class TorchRunner(Runner):
 
     def __init__(self, *, named: torch.nn.Module, signature: Signature, facts: RuntimeFacts) -> None:
         super().__init__(signature, facts)
-        self._named = named
+        self.named = named
         self._device = facts.device.partition(":")[0]
-
-    @property
-    def named(self) -> torch.nn.Module:
-        """Return the module that takes and returns the tensors of the signature, in its order."""
-        return self._named
 
     @property
     def facts(self) -> RuntimeFacts:
         """Return what runs, read back; after the first batch also which outputs the signature leaves out."""
-        unused = unused_outputs(self._named)
+        unused = unused_outputs(self.named)
         if not unused:
             return self._facts
         note = f"the module also returns {', '.join(unused)}, which the signature does not have"
@@ -258,7 +253,7 @@ class TorchRunner(Runner):
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         with _full_precision(self._device):
             tensors = [tensor_of(array, self._device) for array in feed.values()]
-            return [array_of(output) for output in self._named(*tensors)]
+            return [array_of(output) for output in self.named(*tensors)]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[TorchRunner] | str:
         """Return a context that sets PyTorch to one thread, or why there is none."""

@@ -9,18 +9,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, ParitygateError
 from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wanted_columns
 from paritygate.validate.samples.source import SampleSource, no_rows, unreadable
 from paritygate.validate.samples.tables import SeenIds, batch_of_rows, in_float32
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # A longer line is no row of a table; the columns of a table fit one.
 _LONGEST_LINE = 1 << 24

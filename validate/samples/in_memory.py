@@ -11,18 +11,16 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.files import storage_errors
 from paritygate.text import a_or_an
 from paritygate.validate.samples.samples import SampleSource, check_batch, common_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # The name of the samples in messages; the files are internal.
 _WHAT = "given in Python"

@@ -9,15 +9,12 @@ import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import InputFileError
 from paritygate.text import first_line
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Errors of a broken archive, besides those of the operating system (RuntimeError: encrypted).
 _BROKEN = (
@@ -39,8 +36,7 @@ def npz_names(path: Path) -> list[str]:
     """Return the names of the arrays in an npz file, in order; raise InputFileError if it is missing or none."""
     if not path.is_file():
         state = "is not a file" if path.exists() else "does not exist"
-        msg = f"{path} {state}"
-        raise InputFileError(msg, hint="give the path of a .npz file")
+        raise InputFileError(f"{path} {state}", hint="give the path of a .npz file")
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -48,8 +44,7 @@ def npz_names(path: Path) -> list[str]:
         raise _broken(path, err) from err
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        msg = f"{path} holds {twice!r} twice"
-        raise InputFileError(msg, hint="write the file again with numpy.savez")
+        raise InputFileError(f"{path} holds {twice!r} twice", hint="write the file again with numpy.savez")
     return names
 
 
@@ -60,12 +55,10 @@ def _broken(path: Path, err: BaseException) -> InputFileError:
 
 def _check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic], held: int) -> None:
     if not all(type(size) is int and size >= 0 for size in shape) or dtype.itemsize == 0 or dtype.subdtype is not None:
-        msg = f"{name!r} declares shape {shape} and dtype {dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"{name!r} declares shape {shape} and dtype {dtype}")
     declared = math.prod(shape) * dtype.itemsize
     if declared != held:
-        msg = f"{name!r} declares {declared} bytes and holds {held}"
-        raise ValueError(msg)
+        raise ValueError(f"{name!r} declares {declared} bytes and holds {held}")
 
 
 class NpyStream:
@@ -122,8 +115,7 @@ class NpyStream:
             while len(content) < size:
                 part = self._stream.read(size - len(content))
                 if not part:
-                    msg = f"the array ends after {len(content)} of {size} bytes"
-                    raise ValueError(msg)
+                    raise ValueError(f"the array ends after {len(content)} of {size} bytes")
                 content += part
             return np.frombuffer(content, dtype=self._stored_dtype).reshape(shape).astype(self.dtype, copy=False)
         except (*_BROKEN, OSError) as err:

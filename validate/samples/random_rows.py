@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, is_integer_dtype
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # The name of random samples in place of a file.
 RANDOM = "random"

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.backends import require_backend
 from paritygate.batch import Batch
@@ -32,9 +32,6 @@ from paritygate.validate.samples.random_rows import read_random_rows
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, no_rows, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
 from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = [
     "DEFAULT_BATCH_SIZE",
@@ -195,8 +192,7 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
         raise InputFileError(msg, hint=hint)
     allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"
     kind = "of no known kind" if any(path.iterdir()) else "without a file"
-    msg = f"samples {path} are a folder {kind} (allowed: {allowed})"
-    raise InputFileError(msg, hint=f"give {_KINDS}")
+    raise InputFileError(f"samples {path} are a folder {kind} (allowed: {allowed})", hint=f"give {_KINDS}")
 
 
 def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
@@ -262,8 +258,7 @@ def check_batch(text: str, batch: object) -> Batch:
     for name, values in batch.strata.items():
         if len(values) != batch.rows:
             both = f"{counted(len(values), 'value')} for {counted(batch.rows, 'row')}"
-            msg = f"samples {text!r}: stratum {name!r} has {both}"
-            raise UsageError(msg, hint="give one value a row")
+            raise UsageError(f"samples {text!r}: stratum {name!r} has {both}", hint="give one value a row")
     if batch.gold is not None and len(batch.gold) != batch.rows:
         msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
         raise UsageError(msg, hint="give one value a row")

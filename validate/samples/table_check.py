@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.signature import Signature, TensorSpec
@@ -12,10 +11,8 @@ from paritygate.text import counted, hint_of_meant
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
 from paritygate.validate.samples.label_column import without_label
+from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.table_columns import Column, ColumnKind, choices_of_numbers, columns_of_table
-
-if TYPE_CHECKING:
-    from paritygate.validate.samples.source import SampleSource
 
 _ROW_OF_NUMBERS = 2
 _SHOWN = 8
@@ -97,10 +94,7 @@ def _check_width(
 
 
 def _check_side_by_side(
-    source: SampleSource,
-    by_name: Mapping[str, TensorSpec],
-    columns: Mapping[str, Column],
-    signature: Signature | None,
+    source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column], signature: Signature | None
 ) -> None:
     """Raise if the one missing input can consist of unused columns; the hint names them."""
     missing = [spec for name, spec in by_name.items() if name not in columns]

@@ -81,10 +81,7 @@ class Recorder:
                 self._add_output(name, tensor)
 
         fast = torch.backends.mha.get_fastpath_enabled()
-        hooks = [
-            self._places.named.register_forward_pre_hook(before),
-            self._places.named.register_forward_hook(after),
-        ]
+        hooks = [self._places.named.register_forward_pre_hook(before), self._places.named.register_forward_hook(after)]
         torch.backends.mha.set_fastpath_enabled(value=False)
         try:
             with sdpa_kernel(SDPBackend.MATH), _mode_of(self):

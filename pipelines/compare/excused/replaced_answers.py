@@ -64,6 +64,7 @@ class RowsExcused:
         self, candidate: Candidate, expected: ExpectedOutputs, limits: Mapping[str, Limits], runner: Runner, cap: int
     ) -> None:
         self.candidate = candidate
+        self.output_names, self.input_names = candidate.output_names, candidate.input_names
         self._number = -1
         self.expected = expected
         self.limits = limits
@@ -74,16 +75,6 @@ class RowsExcused:
         self.beyond: set[tuple[int, int]] = set()
         self.excused: dict[str, None] = {}
         self.checks: list[Check] = []
-
-    @property
-    def output_names(self) -> frozenset[str]:
-        """The names of all its outputs."""
-        return self.candidate.output_names
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """The names of all its inputs."""
-        return self.candidate.input_names
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:

@@ -83,8 +83,7 @@ class NotesReader:
             return
         end = self._memory.find(_END + _END, self._at)
         if end < 0:
-            msg = "a note has no end"
-            raise ValueError(msg)
+            raise ValueError("a note has no end")
         begin, self._at = self._at, end + 1
         # An odd number of parts raises an error as well.
         parts = iter(self._memory[begin:end].split(_END))

@@ -344,8 +344,7 @@ class Sightings:
             *identity, source = state.split(":", _IDENTITY_PARTS)
             self._is_told_of_import(path, source, tuple(map(int, identity)))
         else:
-            msg = f"a note is of no known kind, {kind!r}"
-            raise ValueError(msg)
+            raise ValueError(f"a note is of no known kind, {kind!r}")
 
     def _is_told_of_look(self, state: str, path: str, *, is_followed: bool) -> None:
         if is_followed and (path, True) in self._seen:

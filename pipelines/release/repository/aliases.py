@@ -126,8 +126,7 @@ def point_alias(  # noqa: PLR0913 - one argument for each option of the command
     """
     also = also or {}
     if alias in also:
-        msg = f"alias {alias!r} is given twice"
-        raise UsageError(msg, hint="give each alias once")
+        raise UsageError(f"alias {alias!r} is given twice", hint="give each alias once")
     for name in (alias, *also):
         check_alias(name)
 

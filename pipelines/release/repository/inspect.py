@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,19 +187,20 @@ def show(repository: Root, model: str, which: int | str | None = None) -> Releas
     )
 
 
-def verify_release(
+def verify_release(  # noqa: PLR0913 - each is a condition of its own
     repository: Root,
     model: str,
     which: int | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     *,
     key: VerifyingKey | None = None,
+    manifest_digest: str | None = None,
 ) -> Verification:
     """Return whether a release is byte for byte what was released, reading every file of it.
 
     The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`. With
-    `key`, the release must also be signed by it. `progress` gets what is done, and
-    how many of how many bytes were read.
+    `key`, the release must also be signed by it. `manifest_digest` takes the place of that in the log, which may be
+    forged. `progress` gets what is done, and how many of how many bytes were read.
 
     Raises:
         UsageError: There is no such model or release.
@@ -208,14 +209,16 @@ def verify_release(
     """
     state = read_state(repository, model)
     version = version_of(state, model, which)
+    record = state.releases[version]
+    record = record if manifest_digest is None else replace(record, manifest=manifest_digest)
     folder = release_folder(repository, model, version)
     note = None if progress is None else _counted(progress, store_of(folder).size_bytes(""))
-    difference, count = difference_of_release(folder, state.releases[version], note)
-    manifest = read_manifest(folder, state.releases[version]) if difference.is_empty else {}
+    difference, count = difference_of_release(folder, record, note)
+    manifest = read_manifest(folder, record) if difference.is_empty else {}
     signer = manifest.get("signer")
     signature = None
     if key is not None and difference.is_empty:
-        recorded = recorded_files(manifest, state.releases[version])
+        recorded = recorded_files(manifest, record)
         signature = check_signature(manifest, recorded, lambda name: read_file(folder, name), key, (model, version))
     elif key is not None or signer is not None:
         fingerprint = None if key is None else key.fingerprint

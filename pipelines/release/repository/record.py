@@ -67,19 +67,16 @@ class Record:
             # A record of the first schema moves at most one alias, to the version that it names.
             version, alias = data["version"], data["alias"]
             if not isinstance(alias, str | None):
-                msg = f"alias is {alias!r}, and no text"
-                raise ValueError(msg)
+                raise ValueError(f"alias is {alias!r}, and no text")
             is_release = data["kind"] == RecordKind.RELEASED
             aliases = {} if alias is None else {alias: version}
             data = {**data, "version": version if is_release else None, "aliases": aliases}
             if is_release and version is None:
-                msg = "no version"
-                raise ValueError(msg)
+                raise ValueError("no version")
         elif schema not in _KNOWN:
             is_newer = isinstance(schema, int) and schema > UPLOAD_SCHEMA
             by = ", so a newer version of paritygate wrote it" if is_newer else ""
-            msg = f"its schema is {schema!r}{by} (known: {', '.join(map(str, _KNOWN))})"
-            raise ValueError(msg)
+            raise ValueError(f"its schema is {schema!r}{by} (known: {', '.join(map(str, _KNOWN))})")
         return from_data(cls, data)
 
 

@@ -16,12 +16,7 @@ from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
-from paritygate.files import (
-    digest_of_bytes,
-    json_bytes,
-    json_of,
-    storage_errors,
-)
+from paritygate.files import digest_of_bytes, json_bytes, json_of, storage_errors
 from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
@@ -345,11 +340,7 @@ def next_version(repository: Root, model: str, known: ModelState | None = None) 
 
 
 def _claim_version(
-    repository: Root,
-    candidate: ReleaseCandidate,
-    staging: Path,
-    files: Mapping[str, str],
-    known: ModelState,
+    repository: Root, candidate: ReleaseCandidate, staging: Path, files: Mapping[str, str], known: ModelState
 ) -> tuple[int, str, str | None]:
     """Publish the staged release under the next free version; return it with the digests of manifest and signature."""
     content = staging / CONTENT

@@ -124,11 +124,7 @@ def _why_impossible(
 
 
 def _why_not_moved(
-    record: Record,
-    alias: str,
-    releases: Mapping[int, Record],
-    collected: Mapping[int, Record],
-    stack: tuple[int, ...],
+    record: Record, alias: str, releases: Mapping[int, Record], collected: Mapping[int, Record], stack: tuple[int, ...]
 ) -> str:
     target = record.aliases[alias]
     if target in collected:

@@ -53,12 +53,9 @@ def opened(data: Any, kind: str, key: VerifyingKey) -> dict[str, Any]:  # noqa: 
             kind,
         )
     except VerificationError as err:
-        msg = "the key did not sign this statement"
-        raise ValueError(msg) from err
+        raise ValueError("the key did not sign this statement") from err
     except (LookupError, TypeError, AttributeError) as err:
-        msg = f"{type(err).__name__}: {err}"
-        raise ValueError(msg) from err
+        raise ValueError(f"{type(err).__name__}: {err}") from err
     if not is_statement:
-        msg = "the signed statement is of another kind"
-        raise ValueError(msg)
+        raise ValueError("the signed statement is of another kind")
     return content

@@ -63,13 +63,11 @@ def read_signing_key(path: Path, ask: Callable[[], str | None] = lambda: None) -
         raise
     except (ValueError, UnsupportedAlgorithm) as err:
         if given:
-            msg = f"{path} could not be decrypted"
-            raise UsageError(msg, hint="check the password") from err
+            raise UsageError(f"{path} could not be decrypted", hint="check the password") from err
         if b"PUBLIC KEY" in content:
             msg = f"{path} is a public key (expected: the private key)"
             raise UsageError(msg, hint="give the file of its private key") from err
-        msg = f"{path} is no private key in PEM format"
-        raise UsageError(msg, hint="make a key with", command=_making()) from err
+        raise UsageError(f"{path} is no private key in PEM format", hint="make a key with", command=_making()) from err
     key = _key(path, private.public_key())
     return SigningKey(fingerprint=key.fingerprint, signer=CryptoSigner(private, key.key))
 

@@ -55,8 +55,7 @@ def bundle_of(content: bytes) -> tuple[str, Any]:
         bundle = json_of(content.decode())
         return f"sha256:{bundle['verificationMaterial']['publicKey']['hint']}", bundle["dsseEnvelope"]
     except (LookupError, TypeError, AttributeError) as err:
-        msg = f"no signature: {type(err).__name__}: {err}"
-        raise ValueError(msg) from err
+        raise ValueError(f"no signature: {type(err).__name__}: {err}") from err
 
 
 def signed_digests(envelope: Any, key: VerifyingKey) -> dict[str, str]:  # noqa: ANN401 - of a file that may be forged
@@ -71,9 +70,7 @@ def signed_digests(envelope: Any, key: VerifyingKey) -> dict[str, str]:  # noqa:
         algorithms = {serialization["hash_type"], *(item["algorithm"] for item in resources)}
         digests = {item["name"]: f"sha256:{item['digest']}" for item in resources}
     except (LookupError, TypeError, AttributeError) as err:
-        msg = f"no signature: {type(err).__name__}: {err}"
-        raise ValueError(msg) from err
+        raise ValueError(f"no signature: {type(err).__name__}: {err}") from err
     if serialization["method"] != "files" or algorithms != {_ALGORITHM}:
-        msg = "the signature is not of SHA-256 digests of whole files"
-        raise ValueError(msg)
+        raise ValueError("the signature is not of SHA-256 digests of whole files")
     return digests

@@ -81,7 +81,7 @@ def publish_view(
     to_serve = release_to_serve(repository, request.model, request.which, kind, variant=request.variant)
     check_folder(repository, request, overwrite=overwrite)
     place = place_of(request.root)
-    view = kind.make(_model_to_serve(to_serve, request, samples), place)
+    view = kind.make(model_to_serve(to_serve, request, samples), place)
     written = view.write(place, overwrite=overwrite)
     is_first = to_serve.details.manifest["variants"][0]["name"] == to_serve.variant
     return PublishedView(
@@ -100,7 +100,8 @@ def publish_view(
     )
 
 
-def _model_to_serve(found: ReleaseToServe, request: ViewRequest, samples: SampleSource | None) -> ModelToServe:
+def model_to_serve(found: ReleaseToServe, request: ViewRequest, samples: SampleSource | None) -> ModelToServe:
+    """Return a released variant with the requests for its view; raise UsageError if its name is not allowed."""
     version = found.details.version
     spec = (found.details.manifest.get("provenance") or {}).get("spec") or {}
     return ModelToServe(

@@ -136,8 +136,12 @@ def _as_named(place: Root) -> str:
 
 
 def _remove(repository: Root, record: str) -> None:
+    store, folder = store_of(repository), record.rpartition("/")[0]
+    # A repository that may only be read is one without views.
+    there = store.names(folder)
     for name in (record, _rows_of(record)):
-        store_of(repository).remove(name)
+        if name.rpartition("/")[2] in there:
+            store.remove(name)
 
 
 def _record_of(request: ViewRequest, model: str | None = None) -> str:

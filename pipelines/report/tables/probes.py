@@ -157,8 +157,7 @@ def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
 
 
 def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    columns = heads("probe", "what", ">batches", "why, the first ones")
-    return Table(caption="Left out", columns=columns, rows=rows)
+    return Table(caption="Left out", columns=heads("probe", "what", ">batches", "why, the first ones"), rows=rows)
 
 
 def _roles_table(probes: ProbesResult) -> Table:

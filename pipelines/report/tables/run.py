@@ -123,8 +123,7 @@ def artifact_table(report: ReportData) -> Table:
             rows.append((text(variant.name), text("all files"), figure("-"), text("not made")))
         else:
             rows += _artifact_rows(variant.name, variant.artifact)
-    columns = heads("variant", "file", ">size", "digest")
-    return Table(caption="Artifacts", columns=columns, rows=tuple(rows))
+    return Table(caption="Artifacts", columns=heads("variant", "file", ">size", "digest"), rows=tuple(rows))
 
 
 def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:

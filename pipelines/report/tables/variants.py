@@ -349,8 +349,7 @@ def sides_table(result: ComparisonResult) -> Table:
         (text(what), *(code(words) if what == _DIGEST else text(words) for words in (of_candidate, of_reference)))
         for (what, of_candidate), (_, of_reference) in zip(_side(candidate), _side(reference), strict=True)
     )
-    columns = heads("what", "candidate (actual)", "reference (expected)")
-    return Table(caption="What ran", columns=columns, rows=rows)
+    return Table(caption="What ran", columns=heads("what", "candidate (actual)", "reference (expected)"), rows=rows)
 
 
 def _side(side: SideResult) -> Iterable[tuple[str, str]]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.report.summary import SEE_VERBOSE, comparison_remarks, comparison_summary, variants_in_words
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.report.summary import (
+    SEE_VERBOSE,
+    Remark,
+    comparison_remarks,
+    comparison_summary,
+    variants_in_words,
+)
 from paritygate.pipelines.report.tables.parity import comparison_table
+from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.terminal.comparison_details import comparison_details, error_lines
 from paritygate.pipelines.report.terminal.printing import (
+    Shown,
     print_errors,
     print_lines,
     print_message,
@@ -18,12 +26,6 @@ from paritygate.pipelines.report.terminal.printing import (
 )
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import as_message, counted
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.compare.result import ComparisonResult
-    from paritygate.pipelines.report.summary import Remark
-    from paritygate.pipelines.report.tables.table import Table
-    from paritygate.pipelines.report.terminal.printing import Shown
 
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # Other kinds of candidates are recorded outputs.

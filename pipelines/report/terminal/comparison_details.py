@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from paritygate.pipelines.compare.result import NOT_ASKED, reasons
+from paritygate.pipelines.compare.result import (
+    NOT_ASKED,
+    ComparisonResult,
+    ErrorResult,
+    ProbeFailureResult,
+    ProbeResult,
+    ProbesResult,
+    reasons,
+)
 from paritygate.text import counted, hint_lines
+from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.out_of_sample import how_to_declare
 from paritygate.validate.probes.outcome import finding_words
 from paritygate.validate.probes.skip_reasons import DropKind, batches_in_words, drop_words
 from paritygate.validate.words.sentence import missing_words, render, say
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.compare.result import (
-        ComparisonResult,
-        ErrorResult,
-        ProbeFailureResult,
-        ProbeResult,
-        ProbesResult,
-    )
-    from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 
 # Further values of a stratum are only in the report.
 _NAMED_VALUES = 5

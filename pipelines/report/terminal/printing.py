@@ -57,8 +57,7 @@ class Shown:
     def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
         """Return the settings for some options; raise UsageError if they contradict each other."""
         if quiet and verbose:
-            msg = "--quiet and --verbose contradict each other"
-            raise UsageError(msg, hint="give one of them, or neither")
+            raise UsageError("--quiet and --verbose contradict each other", hint="give one of them, or neither")
         return cls(is_quiet=quiet, is_verbose=verbose, to_stderr=json_target == "-")
 
     @property

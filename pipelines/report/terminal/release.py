@@ -340,8 +340,7 @@ def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
         (text(entry["digest"][:_DIGEST_SHOWN]), text(entry["name"], remark=_evidence_of(entry.get("evidence"))))
         for entry in variants
     )
-    columns = heads("digest", "variant")
-    return Table(caption="variants, and what they were judged by", columns=columns, rows=rows)
+    return Table(caption="variants, and what they were judged by", columns=heads("digest", "variant"), rows=rows)
 
 
 def _history_table(history: Sequence[Record]) -> Table:

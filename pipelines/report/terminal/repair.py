@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from paritygate.codec import to_data
+from paritygate.convert.onnx.changes import Changes
 from paritygate.pipelines.repair.conversion import Export, ProposedRepair, how_to_accept
+from paritygate.pipelines.repair.result import HeldOut, RepairedVariant
 from paritygate.pipelines.report.terminal.printing import print_lines
 from paritygate.pipelines.report.terminal.screen import WIDTH
 from paritygate.text import counted, one_line
-
-if TYPE_CHECKING:
-    from paritygate.convert.onnx.changes import Changes
-    from paritygate.pipelines.repair.result import HeldOut, RepairedVariant
 
 # Operators or changes in a list, and lines of a spec that are printed to be copied.
 _LISTED, _LONGEST_PART = 8, 16

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.pipelines.selftest.mutations.rows import first_row_for_all, sliced
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 _FLOAT32_EXACT = 2**24
 _IMAGE_RANK = 4

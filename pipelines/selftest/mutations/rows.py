@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 _NO_ROWS = "no output has as many rows as the batch: the size of the batch is fixed"
 _MANY_ROWS = np.iinfo(np.int64).max

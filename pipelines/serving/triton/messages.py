@@ -109,8 +109,7 @@ def config_of(data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message of pr
     for name in data:
         if name not in FIELDS:
             nearest = ", ".join(nearest_first(str(name), FIELDS)[:5])
-            msg = f"{name!r} is no field of a model configuration that is known here (nearest: {nearest})"
-            raise ConfigError(msg)
+            raise ConfigError(f"{name!r} is no field of a model configuration that is known here (nearest: {nearest})")
     return message_of(data, config_class())
 
 

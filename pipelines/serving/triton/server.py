@@ -51,8 +51,7 @@ def _first_row(samples: SampleSource, signature: Signature) -> dict[str, NDArray
     """Return the first row of the samples, or as many as the model takes if it takes no other number."""
     batch = next(open_samples(samples)(), None)
     if batch is None:
-        msg = f"the samples {samples.text} hold no row"
-        raise UsageError(msg, hint="give samples with at least one row")
+        raise UsageError(f"the samples {samples.text} hold no row", hint="give samples with at least one row")
     inputs = fit_inputs(batch, signature)
     check_shapes(batch, inputs, signature)
     rows = {
@@ -62,10 +61,5 @@ def _first_row(samples: SampleSource, signature: Signature) -> dict[str, NDArray
 
 
 KIND = ServerKind(
-    reads="Triton",
-    formats=tuple(BACKENDS),
-    make=_make,
-    shown=version_in_config,
-    files_of=files_of,
-    reads_stores=True,
+    reads="Triton", formats=tuple(BACKENDS), make=_make, shown=version_in_config, files_of=files_of, reads_stores=True
 )

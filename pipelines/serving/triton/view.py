@@ -55,6 +55,11 @@ class TritonView:
     notes: Sequence[str]  # on decisions, with reasons
     tuned: TunedSettings
 
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether it was verified on a GPU, and runs on one."""
+        return any(group.get("kind") == "KIND_GPU" for group in self.config.get("instance_group", ()))
+
     def to_json(self) -> dict[str, Any]:
         """Return the data specific to Triton as JSON."""
         return {

@@ -76,8 +76,7 @@ TIME_LIMIT_S = 3600.0
 
 def __getattr__(name: str) -> object:
     if name not in _ELSEWHERE:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 
@@ -153,8 +152,7 @@ def of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_A
             is_tolerance = "tol" in unknown and "tolerance" in names
             hint = f"give one of these{meant(unknown, names)}"
             hint = "limits are given as tolerance={'max_abs_diff': 1e-3}" if is_tolerance else hint
-            msg = f"{function.__name__} has no argument {unknown!r} (allowed: {allowed})"
-            raise UsageError(msg, hint=hint)
+            raise UsageError(f"{function.__name__} has no argument {unknown!r} (allowed: {allowed})", hint=hint)
         return function(*args, **given)
 
     return checked

@@ -8,15 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.api import (
-    TIME_LIMIT_S,
-    Comparison,
-    ParityError,
-    as_public,
-    of_known_arguments,
-    silent,
-    texts,
-)
+from paritygate.api import TIME_LIMIT_S, Comparison, ParityError, as_public, of_known_arguments, silent, texts
 from paritygate.errors import ExitCode
 from paritygate.pipelines.planning.plan import Plan, plan_run
 from paritygate.pipelines.process.child import Progress
@@ -147,11 +139,7 @@ def plan(  # noqa: PLR0913 - one argument an option of the command
     """
     check_choice("device", device, ("cpu", "cuda"))
     options = RunOptions(
-        time_limit_s=time_limit,
-        device=device,
-        is_benchmarking=benchmark,
-        root=Path(root),
-        limits=_limits(constraints),
+        time_limit_s=time_limit, device=device, is_benchmarking=benchmark, root=Path(root), limits=_limits(constraints)
     )
     samples_path = None if samples is None else os.fspath(samples)
     return plan_run(_to_run(spec, samples_path, targets, probes), options, samples_path=samples_path)

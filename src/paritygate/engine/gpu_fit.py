@@ -88,8 +88,7 @@ def _check_built_on(level: HardwareCompatibility, built_on: Mapping[str, Any], g
     here = f"the GPU here, {gpu.name}, has {_dotted(gpu.capability)}"
     if not _is_for(level, there, gpu.capability):
         if level is HardwareCompatibility.AMPERE_PLUS:
-            msg = f"{built} for compute capability 8.0 and later; {here}"
-            raise BackendError(msg, hint=BUILD_HERE)
+            raise BackendError(f"{built} for compute capability 8.0 and later; {here}", hint=BUILD_HERE)
         msg = f"{built}, and runs on that alone; {here}"
         hint = f"{BUILD_HERE}; tensorrt: {{hardware_compatibility: ampere_plus}} makes one for 8.0 and later"
         raise BackendError(msg, hint=hint)

@@ -53,8 +53,7 @@ def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
 
     content = path.read_bytes()
     if not content:
-        msg = f"{path} is empty, so it is not an engine"
-        raise InputFileError(msg, hint=BUILD_AGAIN)
+        raise InputFileError(f"{path} is empty, so it is not an engine", hint=BUILD_AGAIN)
     log = BuilderLog(library.title)
     # Ours before Polygraphy's, because the library logs to the first logger that it gets.
     logger = make_logger(library, log)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.files import digest_of_file, digest_of_files, files_below
 from paritygate.models.onnx.file import external_files, read_onnx
-from paritygate.models.source import SourceKind
-
-if TYPE_CHECKING:
-    from paritygate.models.source import ModelRef
+from paritygate.models.source import ModelRef, SourceKind
 
 _Array = tuple[str, str, tuple[int, ...], bytes]
 

@@ -127,8 +127,7 @@ def signature_seen(example: Example, inputs: Iterable[str], answer: object, rena
         is_unnamed = all(map(is_default_output_name, names))
         names = [spec.name for spec in example.like.outputs] if is_unnamed else names
     signature = name_unknown_dims(
-        [TensorSpec(name=name, dtype=dtype_of(example.inputs[name]), shape=example.shapes[name]) for name in served],
-        (),
+        [TensorSpec(name=name, dtype=dtype_of(example.inputs[name]), shape=example.shapes[name]) for name in served], ()
     )
     outputs = [
         TensorSpec(name=name, dtype=dtype_of(tensor), shape=None)

@@ -11,15 +11,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import read_json, write_json_atomically
-from paritygate.signature import Signature, is_float_dtype, is_integer_dtype
-
-if TYPE_CHECKING:
-    from paritygate.signature import TensorSpec
+from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
 
 FIXED_SHAPE_FILE = "fixed-shape.json"
 
@@ -82,13 +78,11 @@ def read_fixed_shape(path: Path) -> FixedShape:
     """Return the rule in a file; raise InputFileError if it is missing or corrupt."""
     again = "make the artifact again with: convert-and-validate export"
     if not path.is_file():
-        msg = f"the rule for fixed dims is missing: {path}"
-        raise InputFileError(msg, hint=again)
+        raise InputFileError(f"the rule for fixed dims is missing: {path}", hint=again)
     try:
         return from_data(FixedShape, read_json(path))
     except ValueError as err:
-        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=again) from err
+        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
 
 
 def _symbols(specs: Iterable[TensorSpec]) -> tuple[str, ...]:

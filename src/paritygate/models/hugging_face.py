@@ -66,8 +66,7 @@ def read_config(path: Path) -> dict[str, Any]:
             raise ValueError(msg)  # noqa: TRY301 - it is unreadable like the others
         config = parse_json(text)
     except (OSError, ValueError, RecursionError) as err:
-        msg = f"{path} cannot be read: {err}"
-        raise InputFileError(msg, hint="save the model again with save_pretrained") from err
+        raise InputFileError(f"{path} cannot be read: {err}", hint="save the model again with save_pretrained") from err
     if not isinstance(config, dict):
         msg = f"{path} is no configuration of a model (got {a_or_an(type(config).__name__)}, expected an object)"
         raise InputFileError(msg, hint="save the model again with save_pretrained")

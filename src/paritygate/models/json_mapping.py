@@ -56,8 +56,7 @@ def read_json_mapping(path: Path) -> JsonMapping:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
         reason = err.strerror if isinstance(err, OSError) else ""
         reason = reason or first_line(err)
-        msg = f"the mapping {path} cannot be read: {reason}"
-        raise InputFileError(msg, hint=_HINT) from err
+        raise InputFileError(f"the mapping {path} cannot be read: {reason}", hint=_HINT) from err
     return json_mapping_of(data, where=str(path))
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.files import digest_of_file
@@ -19,10 +19,7 @@ from paritygate.models.example import Example
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.source import ModelRef, SourceKind, kind_of_object, load_source_object, source_files
 from paritygate.models.source_copy import is_source_copy, load_source_copy
-from paritygate.signature import rename_signature
-
-if TYPE_CHECKING:
-    from paritygate.signature import Signature
+from paritygate.signature import Signature, rename_signature
 
 _OBJECTS: ContextVar[Mapping[str, Any]] = ContextVar("live_objects")
 
@@ -159,8 +156,7 @@ def live_object(text: str) -> Any:  # noqa: ANN401 - whatever Python code gave
     """Return the object of a source; raise BackendError if another process has it."""
     objects = _OBJECTS.get({})
     if text not in objects:
-        msg = f"{text!r} is an object of another process"
-        raise BackendError(msg, hint="give a path, or module:callable")
+        raise BackendError(f"{text!r} is an object of another process", hint="give a path, or module:callable")
     return objects[text]
 
 

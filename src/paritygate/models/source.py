@@ -190,8 +190,7 @@ def _kind_of_path(path: Path) -> SourceKind:
         raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
     if kind in _ARCHIVES and not zipfile.is_zipfile(path):
         what, hint = _ARCHIVES[kind]
-        msg = f"{path} is not {what}: not a zip archive"
-        raise InputFileError(msg, hint=hint)
+        raise InputFileError(f"{path} is not {what}: not a zip archive", hint=hint)
     return kind
 
 
@@ -282,6 +281,5 @@ def source_files(source: ModelRef, declared: Iterable[str], *, has_code: bool = 
     try:
         check_names(paths)
     except ValueError as err:
-        msg = f"the files of {source.text} cannot be kept with it: {err}"
-        raise UsageError(msg, hint="rename the file") from err
+        raise UsageError(f"the files of {source.text} cannot be kept with it: {err}", hint="rename the file") from err
     return paths

@@ -97,8 +97,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
             files=dict(data["files"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as err:
-        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=_AGAIN) from err
+        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=_AGAIN) from err
 
 
 def is_source_copy(source: ModelRef) -> bool:

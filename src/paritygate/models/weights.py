@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.precision import Precision
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # From this share of the elements on, weights have the lower precision, and from the next one on they are mixed.
 _NEARLY_ALL = 0.9

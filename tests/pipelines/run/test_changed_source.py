@@ -132,6 +132,6 @@ def test_another_boundary_of_a_decision_or_a_metric_converts_nothing(
     spec(source, width=1, **parts | after)
     called = source.json("run", "--no-promote", "spec.yaml")
 
-    jobs = {job["job"]: bool(job["taken_from"]) for job in called.data["runs"][0]["jobs"]}
-    assert jobs.get("the conversion of tiny to onnx-fp32"), f"{jobs} {called}"
-    assert all(jobs.values()), jobs
+    jobs = called.data["runs"][0]["jobs"]
+    assert "the conversion of tiny to onnx-fp32" in {job["job"] for job in jobs}
+    assert all(job["taken_from"] for job in jobs), jobs

@@ -24,6 +24,7 @@ from paritygate.pipelines.release.repository import (
     promote,
 )
 from paritygate.precision import Variant
+from paritygate.roots import Root
 from paritygate.signature import Dim, Signature, TensorSpec
 
 SIGNATURE = Signature(
@@ -97,6 +98,8 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
         source: Mapping[str, Any] | None = None,
         spec: Mapping[str, Any] | None = None,
         files: Mapping[str, Sequence[str]] | None = None,
+        reports: Mapping[str, Callable[[], bytes]] | None = None,
+        root: Root | None = None,
     ) -> StoredRelease:
         found = []
         for name in variants or ("onnx-fp32",):
@@ -134,8 +137,9 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
             provenance=provenance,
             evidence={"variants": [], **({"reference": {"model": dict(source)}} if source else {})},
             alias="prod",
+            reports=reports or {},
         )
-        return promote(tmp_path / "repository", candidate)
+        return promote(root or tmp_path / "repository", candidate)
 
     return make
 

@@ -151,9 +151,9 @@ def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--name", "Adds"), "KServe has no service called 'Adds'"),
-        (("--name", "adds_2"), "KServe has no service called 'adds_2'"),
-        (("--name", "a" * 54), "KServe has no service called"),
+        (("--name", "Adds"), "no service may be called 'Adds'"),
+        (("--name", "adds_2"), "no service may be called 'adds_2'"),
+        (("--name", "a" * 54), "no service may be called"),
         (("--storage-uri", "/models"), "cannot read a folder of models from '/models'"),
         (("--storage-uri", "oci://registry/models"), "cannot read a folder of models from 'oci://registry/models'"),
         (("--storage-uri", "https://host/models"), "cannot read a folder of models from 'https://host/models'"),

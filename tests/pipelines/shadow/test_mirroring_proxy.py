@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import importlib
 import json
-import shutil
 import socket
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +18,11 @@ from tests.loopback import QuietHandler, serving
 from paritygate.pipelines.shadow.sending import CaptureRequest, CaptureResult
 from paritygate.pipelines.shadow.sink import capture
 
-TRAEFIK = shutil.which("traefik")
+_SCRIPTS = Path(__file__).resolve().parents[3] / "benchmarks/triton"
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(_SCRIPTS)
+    proxies = importlib.import_module("mirroring_proxy")
+TRAEFIK = proxies.proxy_program()
 REQUESTS, CLIENTS = 3000, 4
 # A client that waited for a copy would wait this long.
 PATIENCE_S = 60.0
@@ -54,34 +56,6 @@ def _silent() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-@contextlib.contextmanager
-def _mirroring(folder: Path, live: str, sink: int) -> Iterator[int]:
-    """Yield the port of a proxy that sends all requests to a server, and a copy of each to a sink."""
-    services = {
-        "mirrored": {"mirroring": {"service": "live", "mirrors": [{"name": "sink", "percent": 100}]}},
-        "live": {"loadBalancer": {"servers": [{"url": live}]}},
-        "sink": {"loadBalancer": {"servers": [{"url": f"http://127.0.0.1:{sink}"}]}},
-    }
-    routers = {"all": {"rule": "PathPrefix(`/`)", "service": "mirrored"}}
-    # JSON is YAML, too.
-    (folder / "proxy.yml").write_text(json.dumps({"http": {"routers": routers, "services": services}}), "utf-8")
-    port = _free_port()
-    words = [
-        *(str(TRAEFIK), f"--entrypoints.web.address=127.0.0.1:{port}", f"--providers.file.filename={folder}/proxy.yml"),
-        *("--global.checknewversion=false", "--global.sendanonymoususage=false", "--log.level=FATAL"),
-    ]
-    process = subprocess.Popen(words, cwd=folder)
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.1)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 def _answers(port: int, connections: contextlib.ExitStack) -> list[tuple[int, bytes]]:
     """Return the answers that clients get, in the order of the requests.
 
@@ -98,7 +72,6 @@ def _answers(port: int, connections: contextlib.ExitStack) -> list[tuple[int, by
             got.append((answer.status, answer.read()))
         return got
 
-    _until_routed(port)
     with ThreadPoolExecutor(CLIENTS) as pool:
         parts = list(pool.map(client, [range(start, REQUESTS, CLIENTS) for start in range(CLIENTS)]))
     return [parts[number % CLIENTS][number // CLIENTS] for number in range(REQUESTS)]
@@ -106,17 +79,6 @@ def _answers(port: int, connections: contextlib.ExitStack) -> list[tuple[int, by
 
 def _connection(port: int) -> contextlib.closing[http.client.HTTPConnection]:
     return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
-
-
-def _until_routed(port: int) -> None:
-    """Wait until the proxy has read its routes; a GET is not captured."""
-    for _ in range(300):
-        with contextlib.suppress(OSError, http.client.HTTPException), _connection(port) as connection:
-            connection.request("GET", "/none")
-            if connection.getresponse().headers.get("Content-Type") is None:
-                return
-        time.sleep(0.1)
-    pytest.fail("the proxy has no routes")
 
 
 def _expected() -> list[tuple[int, bytes]]:
@@ -131,7 +93,7 @@ def test_clients_do_not_wait_for_a_sink_that_does_not_answer(tmp_path: Path, sin
     with (
         serving(_Live) as live,
         _silent() as silent,
-        _mirroring(tmp_path, live, silent if sink == "silent" else _free_port()) as port,
+        proxies.mirroring(TRAEFIK, tmp_path, live, silent if sink == "silent" else _free_port()) as port,
         contextlib.ExitStack() as connections,
     ):
         assert _answers(port, connections) == _expected()
@@ -153,7 +115,10 @@ def test_each_copy_is_captured_or_counted_as_lost(tmp_path: Path, *, is_answerin
         results: list[CaptureResult] = []
         capturing = threading.Thread(target=lambda: results.append(capture(request)))
         capturing.start()
-        with _mirroring(tmp_path, live, request.port) as port, contextlib.ExitStack() as connections:
+        with (
+            proxies.mirroring(TRAEFIK, tmp_path, live, request.port) as port,
+            contextlib.ExitStack() as connections,
+        ):
             assert _answers(port, connections) == _expected()
             capturing.join(2 * PATIENCE_S)
 

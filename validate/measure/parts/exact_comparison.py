@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import to_data
@@ -17,10 +18,7 @@ from paritygate.validate.measure.row_pattern import RowPattern
 from paritygate.validate.measure.statistics import DiffState
 from paritygate.validate.words.sentence import Words
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+Outputs = Mapping[str, NDArray[np.generic]]
 
 # A breach of contract in JSON data: check, output, count and sentences.
 _Violation = tuple[str, str | None, int, list[Words]]
@@ -108,8 +106,7 @@ class ExactComparison(OutputComparison):
         """Return the names of outputs in JSON data; raise ValueError for one that is not compared."""
         for name in data:
             if name not in self._plan.profiles:
-                msg = f"{name!r} is no output that is compared"
-                raise ValueError(msg)
+                raise ValueError(f"{name!r} is no output that is compared")
         return list(data)
 
     def _state(self, name: str) -> DiffState:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.measure.parts.state_data import Number, read, spelled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # A number without rounding; a float only where it is not finite.
 Exact = Fraction | float
@@ -103,8 +101,7 @@ class ExactSums:
         """Add the sums that `to_data` wrote; raise ValueError for anything else."""
         texts = read(list[str], data["sums"])
         if len(texts) != len(self._whole):
-            msg = f"{len(texts)} sums where {len(self._whole)} are expected"
-            raise ValueError(msg)
+            raise ValueError(f"{len(texts)} sums where {len(self._whole)} are expected")
         self._whole = [one + _whole_of(text) for one, text in zip(self._whole, texts, strict=True)]
         for at, number in read(list[tuple[int, Number]], data["odd"]):
             self._odd[at] += number
@@ -120,8 +117,7 @@ def _text(whole: int) -> str:
 def _whole_of(text: str) -> int:
     digits, _, zeros = text.partition(":")
     if len(digits) > _MOST_DIGITS or not 0 <= int(zeros) <= _MOST_DIGITS:
-        msg = "a sum has too many digits"
-        raise ValueError(msg)
+        raise ValueError("a sum has too many digits")
     return int(digits or "0", 16) << (4 * int(zeros))
 
 

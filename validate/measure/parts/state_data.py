@@ -7,15 +7,13 @@ import binascii
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.codec import UnreadError, read_as
 from paritygate.validate.measure.figures import WorstRow
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _T = TypeVar("_T")
 
@@ -57,8 +55,7 @@ def read(kind: type[_T] | Any, data: object) -> Any:  # noqa: ANN401 - of the ki
         return read_as(kind, data)
     except UnreadError as err:
         shown = repr(data)
-        msg = f"a value is not as expected: {shown[:40]}"
-        raise ValueError(msg) from err
+        raise ValueError(f"a value is not as expected: {shown[:40]}") from err
 
 
 def fields_data(state: object, kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,8 +91,7 @@ def dense(pairs: Counts, shape: tuple[int, ...]) -> NDArray[np.int64]:
     counts = np.zeros(math.prod(shape), dtype=np.int64)
     for place, count in pairs:
         if not (0 <= place < counts.size and count >= 0):
-            msg = f"a count of {count} at place {place} of {counts.size}"
-            raise ValueError(msg)
+            raise ValueError(f"a count of {count} at place {place} of {counts.size}")
         counts[place] = count
     return counts.reshape(shape)
 

@@ -17,15 +17,7 @@ import numpy as np
 from paritygate.validate.measure import statistics
 from paritygate.validate.measure.decisions import DecisionState
 from paritygate.validate.measure.histogram import BINS, Histogram
-from paritygate.validate.measure.parts.exact_sums import (
-    Exact,
-    ExactSums,
-    as_float,
-    log_of,
-    moments,
-    of_log,
-    power_sums,
-)
+from paritygate.validate.measure.parts.exact_sums import Exact, ExactSums, as_float, log_of, moments, of_log, power_sums
 from paritygate.validate.measure.parts.state_data import (
     Counts,
     Number,
@@ -157,8 +149,7 @@ def differences_of(data: Mapping[str, Any], profile: OutputProfile, limits: Limi
     state = statistics.empty(profile, limits)
     count = np.array(read(list[float], data["count"]), dtype=np.float64)
     if count.shape != state.count.shape:
-        msg = f"{count.size} channels where the output has {state.count.size}"
-        raise ValueError(msg)
+        raise ValueError(f"{count.size} channels where the output has {state.count.size}")
     names = ("in_limits", "max_row_rel_diff", "limit", "row_id")
     found = {name: read(list[_ROW_DIFFERENCE], data[name]) for name in ("nearest_row", "nearest_bounded_row")}
     furthest: dict[str, Any] = {
@@ -249,6 +240,5 @@ def read_sketch(sketch: Sketch, data: Mapping[str, Any]) -> None:
     for name, own in (("by_row", sketch.by_row), ("by_length", sketch.by_length)):
         width, largest = read(tuple[int, list[Number]], data[name])
         if not 1 <= width <= _WIDEST or width & (width - 1) or len(largest) > own.most:
-            msg = f"{len(largest)} bins of width {width}, of {own.most} at most"
-            raise ValueError(msg)
+            raise ValueError(f"{len(largest)} bins of width {width}, of {own.most} at most")
         own.take_in(Maxima(most=own.most, width=width, largest=np.array(largest, dtype=np.float64)))

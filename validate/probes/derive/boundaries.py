@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.text import one_or_many
 from paritygate.validate.probes.derive.sizes import batch_sizes
@@ -19,9 +20,6 @@ from paritygate.validate.probes.inputs.probe import ROWS_FACTOR, ProbeBatch, Pro
 from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
 from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
 from paritygate.validate.probes.inputs.thresholds import Buckets, Threshold
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAME = "boundaries"
 _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})

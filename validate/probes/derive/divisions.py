@@ -7,9 +7,10 @@ correct everywhere else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.inputs.edge import where_rounded
@@ -17,9 +18,6 @@ from paritygate.validate.probes.inputs.probe import ROWS_FACTOR, ProbeBatch, Pro
 from paritygate.validate.probes.inputs.roles import Form, Role
 from paritygate.validate.probes.inputs.survey import Rows
 from paritygate.validate.probes.inputs.thresholds import Division
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAME = "divisions"
 # Each boundary, with the numbers below and above it.

@@ -10,19 +10,17 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
 from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Inputs = Mapping[str, NDArray[np.generic]]
+Inputs = Mapping[str, NDArray[np.generic]]
 
 _NAME = "flat"
 _ROLES = frozenset({Role.NUMBER, Role.IMAGE})

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.keys import of_keys
 from paritygate.validate.probes.derive.shapes import resized
@@ -17,9 +18,6 @@ from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, open_d
 from paritygate.validate.probes.inputs.probe import LARGEST_OF_FP16, ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import InputRole, Role
 from paritygate.validate.probes.inputs.survey import Rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAME = "ids"
 # Values that float32 cannot hold, and those that int32 and uint32 cannot.

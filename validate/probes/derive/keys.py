@@ -5,18 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.inputs.edge import of_no_table
 from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.survey import Rows
 from paritygate.validate.probes.inputs.thresholds import Keys
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAME = "keys"
 # Keys named per batch.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.inputs.padding import Padding
@@ -13,10 +14,7 @@ from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import InputRole, Role
 from paritygate.validate.probes.inputs.survey import Rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Pattern = NDArray[np.bool_]
+Pattern = NDArray[np.bool_]
 
 _NAME = "masks"
 _GROUPS = 2

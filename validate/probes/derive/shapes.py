@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.signature import is_float_dtype
 from paritygate.validate.probes.derive.longer_rows import of_size, real_at_both_ends, real_throughout
@@ -15,9 +15,6 @@ from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, cohere
 from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.probes.inputs.survey import Rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NAME = "shapes"
 _ROWS = 3
@@ -130,8 +127,7 @@ def resized(
     for dim, size in sizes.items():
         for name, axis in dim.places:
             elsewhere = [group.inputs[name] for group in context.survey.groups if group is not rows]
-            has_rows = name in rows.with_rows
-            longer = of_size(whole[name], axis, places_of(size), has_rows=has_rows, elsewhere=elsewhere)
+            longer = of_size(whole[name], axis, places_of(size), has_rows=name in rows.with_rows, elsewhere=elsewhere)
             whole[name] = _made(context, name, whole[name], axis, size) if longer is None else longer
     places = [order.index(row) for row in at]
     inputs = {name: array[places] if name in rows.with_rows else array for name, array in whole.items()}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.boundaries import at_boundaries, features_in_words, in_buckets
 from paritygate.validate.probes.derive.divisions import at_divisions
@@ -14,10 +15,7 @@ from paritygate.validate.probes.inputs.probe import LARGEST_OF_FP16, ProbeBatch,
 from paritygate.validate.probes.inputs.roles import Form, Role
 from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _NAME = "values"
 _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})

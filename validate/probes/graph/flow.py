@@ -158,8 +158,7 @@ def _beside(node: onnx.NodeProto, parts: Sequence[InputFlow]) -> InputFlow | Non
     if any((part.scale, part.shift, part.is_whole, part.is_rounded) != alike for part in parts):
         return None
     added = {feature: number for part in parts for feature, number in _added(part, part.features() or ()).items()}
-    is_plain = all(part.is_plain for part in parts)
-    return replace(first, columns=tuple(features), after=_after(added), is_plain=is_plain)
+    return replace(first, columns=tuple(features), after=_after(added), is_plain=all(part.is_plain for part in parts))
 
 
 def _added(carried: InputFlow, features: Sequence[int]) -> dict[int, int]:
@@ -361,8 +360,7 @@ def _extracted(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -
 
 
 def _split_texts(_: onnx.NodeProto, carried: InputFlow, __: Constants) -> Sequence[InputFlow | None]:
-    rank = None if carried.rank is None else carried.rank + 1
-    return [replace(carried, rank=rank, is_ordered=False)]
+    return [replace(carried, rank=None if carried.rank is None else carried.rank + 1, is_ordered=False)]
 
 
 def _expanded(_: onnx.NodeProto, carried: InputFlow, __: Constants) -> Sequence[InputFlow | None]:

@@ -71,8 +71,5 @@ def where_rounded(name: str, rows: Iterable[int]) -> Edge:
 def of_no_table(name: str, rows: int) -> Edge:
     """Return the edge of rows with a text that no lookup table holds."""
     return Edge(
-        input=name,
-        kind=OutOfSampleKind.IDS,
-        words=f"texts of {name} that no table holds",
-        rows=tuple(range(rows)),
+        input=name, kind=OutOfSampleKind.IDS, words=f"texts of {name} that no table holds", rows=tuple(range(rows))
     )

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.text import StrEnum
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MATRIX_RANK = 2
 
@@ -29,10 +26,11 @@ class Padding(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaddingSeen:
-    """The kinds of padding in the samples, in the order of `Padding`, and the fewest real positions of a row."""
+    """The kinds of padding in the samples, in the order of `Padding`; the fewest and most real positions of a row."""
 
     kinds: tuple[Padding, ...] = ()
     shortest: int | None = None
+    longest: int | None = None
 
 
 def real_positions(array: NDArray[np.generic], pad: float = 0) -> NDArray[np.bool_] | None:

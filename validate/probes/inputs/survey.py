@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.inputs.roles import DeclaredRole, InputRole
 
+# The survey in a release, and in the settings of a recording.
+SURVEY_FILE, SURVEY = "inputs.json", "inputs"
+# Ranges of more features are stored as one.
+_FEATURES_STORED = 512
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputSurvey:
@@ -26,7 +31,7 @@ class InputSurvey:
     - `shapes`: the first distinct ones. `least_sizes`, `largest_sizes`: by axis; empty where the rank differs.
     - `feature_lows`, `feature_highs`: finite values by feature, the last axis up to rank 3; None where that axis is
       long or changes its size. A feature without finite values has `inf` and `-inf`.
-    - `is_shares`: the last axis always holds numbers from 0 to 1 that sum to 1.
+    - `nan_rows`: how many rows have NaN. `is_shares`: the last axis always holds numbers from 0 to 1 that sum to 1.
     """
 
     dtype: str
@@ -45,6 +50,7 @@ class InputSurvey:
     values: int = 0
     is_whole: bool = False
     is_shares: bool = False
+    nan_rows: int = 0
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the smallest and largest value by feature, or of all without features or finite values."""
@@ -74,13 +80,18 @@ class InputSurvey:
 
     def outside(self, values: NDArray[np.generic]) -> NDArray[np.bool_]:
         """Return which finite numbers are outside the range seen."""
+        below, above = self.beyond(values)
+        return below | above
+
+    def beyond(self, values: NDArray[np.generic]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which finite numbers are below the range seen, and which are above it."""
         wide = values.astype(np.float64)
         lows, highs = self._bounds_of(wide)
         # Rounding to the dtype of the input moves a bound itself.
         slack = _slack(lows, highs)
         with np.errstate(invalid="ignore"):
-            is_outside: NDArray[np.bool_] = ((wide < lows - slack) | (wide > highs + slack)) & np.isfinite(wide)
-        return is_outside
+            is_finite = np.isfinite(wide)
+            return (wide < lows - slack) & is_finite, (wide > highs + slack) & is_finite
 
     def _bounds_of(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the bounds that fit an array, which may have other features than those seen."""
@@ -96,6 +107,7 @@ class InputSurvey:
         padding = PaddingSeen(
             kinds=tuple(kind for kind in Padding if kind in kinds),
             shortest=min((count for count in counts if count is not None), default=None),
+            longest=self.padding.longest,
         )
         lows, highs = self.feature_lows, self.feature_highs
         low, high = declared.low, declared.high
@@ -113,6 +125,13 @@ class InputSurvey:
             has_infinity=self.has_infinity or bool(declared.infinity),
             padding=padding,
         )
+
+    def stored(self) -> InputSurvey:
+        """Return what is stored with a release: of bounded size, and without numbers that JSON lacks."""
+        lows, highs = np.asarray(self.feature_lows or ()), np.asarray(self.feature_highs or ())
+        if len(lows) <= _FEATURES_STORED and np.isfinite([lows, highs]).all():
+            return replace(self, shapes=())
+        return replace(self, shapes=(), feature_lows=None, feature_highs=None)
 
 
 def _slack(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -139,6 +158,14 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StoredSurvey:
+    """The survey of the samples that a release was judged on, without any row of them."""
+
+    rows: int
+    inputs: Mapping[str, InputSurvey]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
     """The contents of the samples: the smallest and largest batch, and real rows by shape, the largest group first."""
 
@@ -147,6 +174,10 @@ class Survey:
     inputs: Mapping[str, InputSurvey]
     groups: tuple[Rows, ...]
     orders: tuple[Order, ...] = ()
+
+    def stored(self) -> StoredSurvey:
+        """Return what is stored with a release."""
+        return StoredSurvey(rows=self.rows, inputs={name: seen.stored() for name, seen in self.inputs.items()})
 
     def widened(self, roles: Mapping[str, InputRole]) -> Survey:
         """Return the survey with declared values added as if samples had them; sizes are never widened."""

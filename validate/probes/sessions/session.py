@@ -9,9 +9,10 @@ import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
@@ -33,10 +34,7 @@ from paritygate.validate.probes.run import (
 )
 from paritygate.validate.words.sentence import Words, say
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+Outputs = Mapping[str, NDArray[np.generic]]
 
 # Limits: rows of all repeated batches, repeats of each, rows of one batch, bytes of outputs in memory.
 _ROWS = 150

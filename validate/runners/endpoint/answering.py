@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.runners.endpoint.tensors import DATATYPES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _HINT = 'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data": [...]}]}'
 
@@ -26,8 +24,7 @@ def tensors_asked(request: object, signature: Signature) -> dict[str, NDArray[np
     """
     tensors = request.get("inputs") if isinstance(request, Mapping) else None
     if not isinstance(tensors, list) or not all(isinstance(item, Mapping) for item in tensors):
-        msg = "the request has no list of inputs"
-        raise UsageError(msg, hint=_HINT)
+        raise UsageError("the request has no list of inputs", hint=_HINT)
     taken = {spec.name: spec for spec in signature.inputs}
     arrays = {}
     for item in tensors:
@@ -63,8 +60,7 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
             # Over gRPC, text is bytes.
             texts[at] = text.decode() if isinstance(text, bytes) else text
         if not all(isinstance(text, str) for text in texts.ravel()):
-            msg = "not every value is text"
-            raise ValueError(msg)
+            raise ValueError("not every value is text")
         return texts
     # NumPy makes floats of integers of which some are beyond int64, so Python's own are needed.
     read: NDArray[Any] = np.asarray(data, dtype=object if dtype == "uint64" else None)
@@ -72,8 +68,7 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
         return read.astype(np.uint64)
     allowed = "iuf" if is_float_dtype(dtype) else "b" if dtype == "bool" else "iu"
     if read.size and read.dtype.kind not in allowed:
-        msg = f"the values are {read.dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"the values are {read.dtype}")
     if allowed == "iu" and read.size:
         limits = np.iinfo(dtype)
         if int(read.min()) < limits.min or int(read.max()) > limits.max:

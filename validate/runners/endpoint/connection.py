@@ -129,8 +129,7 @@ class Connections:
         except http.client.IncompleteRead as err:
             raise BrokenAnswerError(CUT_OFF, is_gone=True) from err
         except (http.client.HTTPException, ValueError) as err:
-            msg = f"the server's response is not HTTP ({type(err).__name__})"
-            raise BrokenAnswerError(msg) from err
+            raise BrokenAnswerError(f"the server's response is not HTTP ({type(err).__name__})") from err
         except ssl.SSLError as err:
             raise BrokenAnswerError(_words_of(err)) from err
         except OSError as err:
@@ -314,8 +313,7 @@ def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]
         yield from parts
         return
     if how not in _PACKED:
-        msg = "the body is packed in a way that was not requested"
-        raise BrokenAnswerError(msg)
+        raise BrokenAnswerError("the body is packed in a way that was not requested")
     unpacker = zlib.decompressobj(_PACKED[how])
     # An empty body is empty when packed, too.
     is_whole = True
@@ -328,8 +326,7 @@ def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]
             try:
                 yield unpacker.decompress(rest, most + 1)
             except zlib.error as err:
-                msg = f"the body is not {how}, as its header declares"
-                raise BrokenAnswerError(msg) from err
+                raise BrokenAnswerError(f"the body is not {how}, as its header declares") from err
             is_whole = unpacker.eof
             rest = unpacker.unused_data if is_whole else unpacker.unconsumed_tail
     if not is_whole:

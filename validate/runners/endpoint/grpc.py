@@ -178,14 +178,12 @@ def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a me
     for item, raw in zip(answer.outputs, answer.raw_output_contents, strict=True):
         name = in_short(item.name)
         if item.name in arrays:
-            msg = f"the server answered the output {name} twice"
-            raise BackendError(msg, hint=_PROTOCOL)
+            raise BackendError(f"the server answered the output {name} twice", hint=_PROTOCOL)
         try:
             _, dtype = name_and_dtype({"name": item.name, "datatype": item.datatype})
             arrays[item.name] = from_bytes(raw, dtype, tuple(item.shape))
         except (ValueError, OverflowError) as err:
-            msg = f"the answer of the server cannot be read: {name} holds {err}"
-            raise BackendError(msg, hint=_PROTOCOL) from err
+            raise BackendError(f"the answer of the server cannot be read: {name} holds {err}", hint=_PROTOCOL) from err
     return arrays
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
@@ -16,9 +17,6 @@ from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.json_values import array_of, shown
 from paritygate.validate.runners.endpoint.tensors import as_json_values, is_text
 from paritygate.validate.runners.endpoint.words import in_short
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _HINT = "correct the mapping of --endpoint-json, or the server"
 
@@ -78,8 +76,7 @@ class JsonFields:
         items = _get(name, said, mapping.response_rows)
         if not isinstance(items, list) or len(items) != rows:
             seen = f"a list of {len(items)}" if isinstance(items, list) else shown(items)
-            msg = f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows"
-            raise BackendError(msg, hint=_HINT)
+            raise BackendError(f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows", hint=_HINT)
         return _array(name, [_get(name, item, path) for item in items], mapping.dtype(name))
 
 

@@ -11,16 +11,14 @@ import itertools
 import math
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.signature import is_float_dtype
 from paritygate.utf8 import is_utf8
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # NumPy's arrays have at most so many axes.
 _MOST_AXES = 32
@@ -44,8 +42,7 @@ def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> ND
     if shape is not None:
         wanted = tuple(shape)
         if own_shape != wanted and own_shape != (math.prod(wanted),):
-            msg = f"values of the shape {_listed(own_shape)} (expected {_listed(wanted)})"
-            raise ValueError(msg)
+            raise ValueError(f"values of the shape {_listed(own_shape)} (expected {_listed(wanted)})")
         own_shape = wanted
     flat: NDArray[np.generic]
     if dtype == "string":
@@ -62,8 +59,7 @@ def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> ND
 def shape_of(data: object) -> tuple[int, ...]:
     """Return the shape that an answer declares; raise ValueError unless it is a list of integers from 0 on."""
     if not isinstance(data, list) or len(data) > _MOST_AXES:
-        msg = f"the shape {shown(data)}"
-        raise ValueError(msg)
+        raise ValueError(f"the shape {shown(data)}")
     return tuple(_integers(data, "uint32", what="in its shape "))
 
 
@@ -84,8 +80,7 @@ def _flat(data: object) -> tuple[tuple[int, ...], list[Any]]:
     while level and set(map(type, level)) == {list}:
         lengths = set(map(len, level))
         if len(lengths) > 1 or len(shape) == _MOST_AXES:
-            msg = f"{shown(data)}, and no lists of one length"
-            raise ValueError(msg)
+            raise ValueError(f"{shown(data)}, and no lists of one length")
         shape.append(lengths.pop())
         level = list(itertools.chain.from_iterable(level))
     return tuple(shape), level
@@ -95,8 +90,7 @@ def _refuse(values: Sequence[object], allowed: frozenset[type], dtype: str, what
     """Raise ValueError for the first value of another type."""
     if not allowed.issuperset(map(type, values)):
         wrong = next(value for value in values if type(value) not in allowed)
-        msg = f"{what}{shown(wrong)}, and no value of {dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}{shown(wrong)}, and no value of {dtype}")
 
 
 def _integers(values: list[Any], dtype: str, *, what: str = "") -> list[int]:
@@ -106,8 +100,7 @@ def _integers(values: list[Any], dtype: str, *, what: str = "") -> list[int]:
     if wrong is None and values and not limits.min <= min(values) <= max(values) <= limits.max:
         wrong = next(value for value in values if not limits.min <= value <= limits.max)
     if wrong is not None:
-        msg = f"{what}{shown(wrong)}, and no value of {dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"{what}{shown(wrong)}, and no value of {dtype}")
     return list(map(int, values))
 
 
@@ -119,8 +112,7 @@ def _booleans(values: list[Any]) -> list[bool]:
     _refuse(values, frozenset({bool, int}), "bool")
     wrong = next((value for value in values if value not in {0, 1}), None)
     if wrong is not None:
-        msg = f"{shown(wrong)}, and no value of bool"
-        raise ValueError(msg)
+        raise ValueError(f"{shown(wrong)}, and no value of bool")
     return list(map(bool, values))
 
 
@@ -129,15 +121,13 @@ def _floats(values: list[Any], dtype: str) -> NDArray[np.generic]:
     try:
         wide = np.asarray(values, dtype=np.float64)
     except OverflowError as err:
-        msg = f"an integer that is beyond what {dtype} holds"
-        raise ValueError(msg) from err
+        raise ValueError(f"an integer that is beyond what {dtype} holds") from err
     with np.errstate(over="ignore"):
         rounded: NDArray[np.generic] = wide.astype(np.dtype(dtype))
     is_beyond = np.isfinite(wide) & ~np.isfinite(rounded.astype(np.float64))
     if is_beyond.any():
         # An infinity that nobody sent could equal one of the reference's.
-        msg = f"{wide[is_beyond][0]}, which is beyond what {dtype} holds"
-        raise ValueError(msg)
+        raise ValueError(f"{wide[is_beyond][0]}, which is beyond what {dtype} holds")
     return rounded
 
 
@@ -158,5 +148,4 @@ def _text(value: Any) -> str | bytes:  # noqa: ANN401 - JSON data
             return base64.b64decode(value["b64"], validate=True)
         except ValueError:
             pass
-    msg = f"{shown(value)}, and no value of string"
-    raise ValueError(msg)
+    raise ValueError(f"{shown(value)}, and no value of string")

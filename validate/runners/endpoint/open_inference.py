@@ -174,8 +174,7 @@ class OpenInference:
         """Return the outputs of an answer by name; raise BackendError where it cannot be read."""
         content = as_json(answer.content[: answer.length])
         if not isinstance(content, dict) or not isinstance(content.get("outputs"), list):
-            msg = f"the answer of the server has no list of outputs (it is: {shown(content)})"
-            raise BackendError(msg, hint=_HINT)
+            raise BackendError(f"the answer of the server has no list of outputs (it is: {shown(content)})", hint=_HINT)
         arrays = _outputs(content["outputs"], answer.content[answer.length :])
         self._versions.add(content.get("model_version"))
         return arrays
@@ -197,12 +196,10 @@ def _outputs(said: Sequence[Any], raw: bytes) -> dict[str, NDArray[np.generic]]:
     for output in said:
         name, array, at = _output(output, raw, at)
         if name in arrays:
-            msg = f"the server answered the output {in_short(name)} twice"
-            raise BackendError(msg, hint=_HINT)
+            raise BackendError(f"the server answered the output {in_short(name)} twice", hint=_HINT)
         arrays[name] = array
     if at != len(raw):
-        msg = f"the server answered {len(raw)} bytes of values, and its outputs have {at}"
-        raise BackendError(msg, hint=_HINT)
+        raise BackendError(f"the server answered {len(raw)} bytes of values, and its outputs have {at}", hint=_HINT)
     return arrays
 
 
@@ -212,8 +209,7 @@ def _output(said: Any, raw: bytes, begin: int) -> tuple[str, NDArray[np.generic]
         name, dtype = name_and_dtype(said)
         size = (said.get("parameters") or {}).get("binary_data_size")
     except (TypeError, AttributeError) as err:
-        msg = f"the answer of the server cannot be read: an output is {shown(said)}"
-        raise BackendError(msg, hint=_HINT) from err
+        raise BackendError(f"the answer of the server cannot be read: an output is {shown(said)}", hint=_HINT) from err
     end = begin if size is None else _end(begin, size, raw)
     try:
         shape = shape_of(said.get("shape"))

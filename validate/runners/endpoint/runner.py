@@ -98,8 +98,7 @@ def _mapped(
                     "name inputs in the mapping as the other model does, or give --map MAPPED=OTHER. If the "
                     f"server takes other columns of the samples, add --takes SIDE={name}"
                 )
-            msg = f"the mapping has the input {name!r}, which {why}"
-            raise UsageError(msg, hint=hint)
+            raise UsageError(f"the mapping has the input {name!r}, which {why}", hint=hint)
     return {name: rows[name] for name in mapping.inputs}
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
@@ -20,9 +21,6 @@ from paritygate.validate.runners.endpoint.descriptions import mapping_in, refuse
 from paritygate.validate.runners.endpoint.json_values import array_of, shown
 from paritygate.validate.runners.endpoint.tensors import dim_of, is_text
 from paritygate.validate.runners.endpoint.words import in_short
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 DEFAULT_SIGNATURE = "serving_default"
 _HINT = "outputs are expected by name, as the metadata of the model has them"
@@ -103,8 +101,7 @@ class TensorFlowServing:
         is_named = len(outputs) > 1 or (isinstance(results, dict) and results.keys() != {"b64"})
         by_name = results if is_named else {outputs[0].name: results}
         if results is None or not isinstance(by_name, dict):
-            msg = f"the answer of the server has no outputs by name (it is: {shown(said)})"
-            raise BackendError(msg, hint=_HINT)
+            raise BackendError(f"the answer of the server has no outputs by name (it is: {shown(said)})", hint=_HINT)
         arrays = {}
         for spec in outputs:
             if spec.name not in by_name:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.signature import TensorSpec
 from paritygate.utf8 import is_utf8
 from paritygate.validate.runners.endpoint.json_values import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 # Source: "Tensor Data Types" of the protocol's specification, version 2 (and BF16, which Triton added).
 DATATYPES: Mapping[str, str] = {
@@ -97,8 +94,7 @@ def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.gen
     """
     count = math.prod(shape)
     if any(size < 0 for size in shape):
-        msg = f"values of the shape {list(shape)}, which has a size below 0"
-        raise ValueError(msg)
+        raise ValueError(f"values of the shape {list(shape)}, which has a size below 0")
     if dtype == "string":
         words = _words(raw)
         _check_count(len(words), count, "texts")
@@ -109,15 +105,13 @@ def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.gen
     _check_count(len(raw), count * kind.itemsize, "bytes")
     array: NDArray[np.generic] = np.frombuffer(raw, dtype=kind).reshape(shape)
     if dtype == "bool" and array.size and int(array.view(np.uint8).max()) > 1:
-        msg = f"{int(array.view(np.uint8).max())}, and no value of bool"
-        raise ValueError(msg)
+        raise ValueError(f"{int(array.view(np.uint8).max())}, and no value of bool")
     return np.array(array)
 
 
 def _check_count(count: int, wanted: int, what: str) -> None:
     if count != wanted:
-        msg = f"{count} {what}, and {wanted} by its shape"
-        raise ValueError(msg)
+        raise ValueError(f"{count} {what}, and {wanted} by its shape")
 
 
 def _words(raw: bytes) -> NDArray[np.generic]:
@@ -126,8 +120,7 @@ def _words(raw: bytes) -> NDArray[np.generic]:
         end = at + _LENGTH.size
         length = _LENGTH.unpack(raw[at:end])[0] if end <= len(raw) else len(raw)
         if end + length > len(raw):
-            msg = f"text of {len(raw)} bytes, shorter than its declared length"
-            raise ValueError(msg)
+            raise ValueError(f"text of {len(raw)} bytes, shorter than its declared length")
         words.append(raw[end : end + length])
         at = end + length
     texts = np.empty(len(words), dtype=object)

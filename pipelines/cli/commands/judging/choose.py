@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    constraint_option,
-    json_option,
-    open_given_run,
-    run_and_root_options,
-    verbose_option,
-)
+from paritygate.pipelines.cli import options as shared
 
 if TYPE_CHECKING:
     from paritygate.pipelines.spec.limits import Preference
 
 
 @click.command("choose")
-@run_and_root_options
-@constraint_option
+@shared.run_and_root_options
+@shared.constraint_option
 @click.option(
     "--prefer",
     type=click.Choice(["fastest", "smallest"]),
@@ -34,8 +28,8 @@ if TYPE_CHECKING:
     metavar="DEVICE",
     help="Where it will run, such as cpu: only what was verified and measured there counts.",
 )
-@verbose_option
-@json_option
+@shared.verbose_option
+@shared.json_option
 def command(
     *,
     run_folder: Path | None,
@@ -66,7 +60,7 @@ def command(
     from paritygate.pipelines.spec.limits import parse_constraints
 
     limits = parse_constraints(constraints)
-    run = open_given_run(run_folder, "run or validate")
+    run = shared.open_given_run(run_folder, "run or validate")
     wanted = prefer or (None if run.resolved.spec.promote.prefer else "fastest")
     choice = choose_stage(run, devices=devices or None, prefer=wanted, limits=limits)
     print_choice(choice, run, Shown(is_verbose=verbose, to_stderr=json_target == "-"))

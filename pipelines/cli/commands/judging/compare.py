@@ -10,25 +10,8 @@ import click
 
 from paritygate.codec import to_data
 from paritygate.errors import UsageError
+from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.formats import Result, format_option, report_option
-from paritygate.pipelines.cli.options import (
-    WrittenPath,
-    batch_size_option,
-    cast_option,
-    columns_option,
-    device_option,
-    endpoint_limits,
-    json_option,
-    max_answer_option,
-    memory_limit_option,
-    pad_option,
-    quiet_option,
-    repository_option,
-    rule_options,
-    samples_given,
-    time_limit_option,
-    verbose_option,
-)
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
@@ -77,11 +60,11 @@ class _InSections(click.Command):
     metavar="FILE|MODULE:CALLABLE",
     help="The inputs: .npz, .npy, .safetensors, .csv, .jsonl, .parquet, a data set, or a function that yields batches.",
 )
-@rule_options
-@batch_size_option
-@columns_option
-@cast_option
-@pad_option
+@shared.rule_options
+@shared.batch_size_option
+@shared.columns_option
+@shared.cast_option
+@shared.pad_option
 @click.option(
     "--emulate",
     is_flag=True,
@@ -94,13 +77,13 @@ class _InSections(click.Command):
 )
 @click.option(
     "--repair",
-    type=WrittenPath(file_okay=False, path_type=Path),
+    type=shared.WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="If CANDIDATE, in FP16 or INT8, fails: put a file here that is made of REFERENCE with some operators in FP32.",
 )
 @click.option(
     "--failures",
-    type=WrittenPath(file_okay=False, path_type=Path),
+    type=shared.WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Put every batch of a probe that the candidate fails here, with the answers of both.",
 )
@@ -112,11 +95,11 @@ class _InSections(click.Command):
 )
 @click.option(
     "--out",
-    type=WrittenPath(dir_okay=False, path_type=Path),
+    type=shared.WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The file of the part, where --shard is given. A part that is there already is not made again.",
 )
-@device_option
+@shared.device_option
 @click.option(
     "--provider",
     type=click.Choice(["cpu", "cuda", "tensorrt"]),
@@ -137,15 +120,15 @@ class _InSections(click.Command):
     metavar="FILE",
     help="Which field of a server's JSON is which input and output, where its address is of no known protocol.",
 )
-@max_answer_option
-@repository_option
-@time_limit_option
-@memory_limit_option
-@quiet_option
-@verbose_option
+@shared.max_answer_option
+@shared.repository_option
+@shared.time_limit_option
+@shared.memory_limit_option
+@shared.quiet_option
+@shared.verbose_option
 @format_option
 @report_option
-@json_option
+@shared.json_option
 def command(
     reference: str,
     candidate: str,
@@ -215,7 +198,7 @@ def command(
     shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
     values = values_of_options(options)
-    inputs = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
+    inputs = shared.samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
     mapping = None if endpoint_json is None else read_json_mapping(endpoint_json)
     one = model_or_release(reference, here, repository, endpoint_json=mapping)
     other = model_or_release(candidate, here, repository, rename=values["rename"], endpoint_json=mapping)
@@ -234,7 +217,7 @@ def command(
         ),
         signatures=values["signatures"],
         takes=values["takes"],
-        endpoint=endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
+        endpoint=shared.endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
         provider=provider,
     )
     if shard_text is not None or out is not None:

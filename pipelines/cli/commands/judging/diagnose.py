@@ -90,8 +90,7 @@ def command(
                 raise UsageError(msg, hint="name the run's onnx-fp32 as the reference, or leave it out")
         request = replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
     elif with_inputs:
-        msg = "--with-inputs needs --export-minimal"
-        raise UsageError(msg, hint="add --export-minimal DIR")
+        raise UsageError("--with-inputs needs --export-minimal", hint="add --export-minimal DIR")
     with progress_of("diagnose", is_quiet=quiet) as progress:
         divergence = diagnose(request, progress, time_limit_s=time_limit)
     if json_target != "-":

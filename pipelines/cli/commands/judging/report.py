@@ -12,10 +12,7 @@ from paritygate.pipelines.cli.options import run_and_root_options, run_path
 @click.command("report")
 @run_and_root_options
 @click.option(
-    "--against",
-    type=run_path,
-    metavar="DIR",
-    help="The run folder to compare with, such as that of the last release.",
+    "--against", type=run_path, metavar="DIR", help="The run folder to compare with, such as that of the last release."
 )
 def command(*, run_folder: Path | None, against: Path | None) -> int:
     """Set a run beside another one: verdicts, differences, size, speed, and what was changed between the two.
@@ -30,7 +27,7 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
         --against artifacts/runs/klue-sts/20261120T091500Z-3c4d
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.report.against.write import write_against
+    from paritygate.pipelines.report.against.side_by_side import write_against
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.report.terminal.screen import path_line, wrapped
     from paritygate.pipelines.run.workspace import open_run

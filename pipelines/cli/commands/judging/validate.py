@@ -7,30 +7,23 @@ from pathlib import Path
 
 import click
 
+from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.formats import Result, format_option
-from paritygate.pipelines.cli.options import (
-    device_option,
-    limit_options,
-    open_given_run,
-    output_options,
-    probes_option,
-    run_and_root_options,
-)
 
 
 @click.command("validate")
-@run_and_root_options
-@probes_option
+@shared.run_and_root_options
+@shared.probes_option
 @click.option(
     "--scratch",
     "is_scratch",
     is_flag=True,
     help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
 )
-@device_option
-@limit_options
+@shared.device_option
+@shared.limit_options
 @format_option
-@output_options
+@shared.output_options
 def command(
     *,
     run_folder: Path | None,
@@ -64,7 +57,7 @@ def command(
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     named_probes = probes_named(probes)
-    run = open_given_run(run_folder, "export")
+    run = shared.open_given_run(run_folder, "export")
     left_out = [name for name in run.resolved.probes if named_probes is not None and name not in named_probes]
     # Fewer probes than in the spec are no evidence.
     run = replace(run, is_scratch=is_scratch or bool(left_out))

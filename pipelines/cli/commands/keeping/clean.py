@@ -12,10 +12,7 @@ from paritygate.pipelines.cli.options import json_option, releases_option, root_
 @click.command("clean")
 @click.argument("model", required=False)
 @click.option(
-    "--keep",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Remove all runs but the N newest ones of each model.",
+    "--keep", type=click.IntRange(min=0), metavar="N", help="Remove all runs but the N newest ones of each model."
 )
 @click.option("--cache", "with_cache", is_flag=True, help="Remove the stage cache; the next run does everything again.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be removed, and remove nothing.")

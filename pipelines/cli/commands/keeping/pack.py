@@ -6,21 +6,15 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    WrittenPath,
-    json_option,
-    open_given_run,
-    quiet_option,
-    run_and_root_options,
-)
+from paritygate.pipelines.cli import options as shared
 
 
 @click.command("pack")
-@run_and_root_options
+@shared.run_and_root_options
 @click.option(
     "--output",
     "-o",
-    type=WrittenPath(dir_okay=False, path_type=Path),
+    type=shared.WrittenPath(dir_okay=False, path_type=Path),
     help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given. A pack "
     "of the same run is replaced, any other file is left alone.",
 )
@@ -29,15 +23,10 @@ from paritygate.pipelines.cli.options import (
     is_flag=True,
     help="Leave out the files that the spec names, ids of rows and failing inputs; unpack then needs --folder DIR.",
 )
-@quiet_option
-@json_option
+@shared.quiet_option
+@shared.json_option
 def command(
-    *,
-    run_folder: Path | None,
-    output: Path | None,
-    without_inputs: bool,
-    quiet: bool,
-    json_target: str | None,
+    *, run_folder: Path | None, output: Path | None, without_inputs: bool, quiet: bool, json_target: str | None
 ) -> int:
     """Make one file of a run folder, which unpack restores on another machine, every digest checked.
 
@@ -58,7 +47,7 @@ def command(
     from paritygate.pipelines.report.terminal.pack import print_pack
     from paritygate.text import counted
 
-    opened = open_given_run(run_folder, "run or export")
+    opened = shared.open_given_run(run_folder, "run or export")
     with progress_of(opened.resolved.name, is_quiet=quiet) as progress, stage(progress, "packing") as did:
         packed = pack_run(opened, output=output, with_inputs=not without_inputs, progress=progress)
         did(f"packed {counted(len(packed.manifest.files), 'file')}")

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    if_current_option,
-    json_option,
-    quiet_option,
-    reason_option,
-    repository_option,
-)
+from paritygate.pipelines.cli import options as shared
 from paritygate.roots import Root
 
 
@@ -24,11 +18,11 @@ from paritygate.roots import Root
     metavar="NAME=VERSION|ALIAS",
     help="Move this alias as well, in the same record: all of them move, or none. Repeatable.",
 )
-@if_current_option
-@reason_option
-@repository_option
-@quiet_option
-@json_option
+@shared.if_current_option
+@shared.reason_option
+@shared.repository_option
+@shared.quiet_option
+@shared.json_option
 def command(
     model: str,
     name: str,

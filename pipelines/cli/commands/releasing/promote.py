@@ -6,28 +6,17 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    WrittenRepositoryPlace,
-    constraint_option,
-    if_current_option,
-    json_option,
-    open_given_run,
-    quiet_option,
-    root_option,
-    run_option,
-    sign_option,
-    verbose_option,
-)
+from paritygate.pipelines.cli import options as shared
 from paritygate.roots import Root
 
 
 @click.command("promote")
-@run_option
+@shared.run_option
 @click.option(
     "--repository",
     "--to",
     "repository",
-    type=WrittenRepositoryPlace(),
+    type=shared.WrittenRepositoryPlace(),
     metavar="DIR|URL",
     help="Release into this repository instead of the spec's: a folder, or an address such as s3://bucket/prefix.",
 )
@@ -51,13 +40,13 @@ from paritygate.roots import Root
     default="",
     help="Trust the evidence of the pack with this digest, which pack printed. The release records it.",
 )
-@sign_option
-@if_current_option
-@constraint_option
-@root_option
-@quiet_option
-@verbose_option
-@json_option
+@shared.sign_option
+@shared.if_current_option
+@shared.constraint_option
+@shared.root_option
+@shared.quiet_option
+@shared.verbose_option
+@shared.json_option
 def command(
     *,
     run_folder: Path | None,
@@ -108,7 +97,7 @@ def command(
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     limits = parse_constraints(constraints)
     signer = signing_key(sign)
-    run = open_given_run(run_folder, "run or validate")
+    run = shared.open_given_run(run_folder, "run or validate")
     place = repository or repository_of(run, root)
 
     def work(commit: Commit[StoredRelease]) -> StoredRelease:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    if_current_option,
-    json_option,
-    quiet_option,
-    reason_option,
-    repository_option,
-)
+from paritygate.pipelines.cli import options as shared
 from paritygate.roots import Root
 
 
@@ -23,11 +17,11 @@ from paritygate.roots import Root
     metavar="VERSION",
     help="Go back to this version, at which the alias was before; to the nearest one if not given.",
 )
-@if_current_option
-@reason_option
-@repository_option
-@quiet_option
-@json_option
+@shared.if_current_option
+@shared.reason_option
+@shared.repository_option
+@shared.quiet_option
+@shared.json_option
 def command(
     model: str,
     *,

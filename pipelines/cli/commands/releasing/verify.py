@@ -20,6 +20,11 @@ from paritygate.roots import Root
     help="Require that the release is signed by this public key, a PEM file.",
 )
 @click.option(
+    "--manifest",
+    metavar="DIGEST",
+    help="Require that manifest.json has this digest, as deploy writes it, whatever the log names.",
+)
+@click.option(
     "--enforce/--warn",
     "is_enforcing",
     default=True,
@@ -33,6 +38,7 @@ def command(
     which: str | None,
     *,
     key: Path | None,
+    manifest: str | None,
     is_enforcing: bool,
     repository: Root,
     json_target: str | None,
@@ -52,7 +58,7 @@ def command(
 
     verifying_key = None if key is None else read_verifying_key(key)
     with progress_of(f"verify {model}") as progress:
-        verification = verify_release(repository, model, which, progress, key=verifying_key)
+        verification = verify_release(repository, model, which, progress, key=verifying_key, manifest_digest=manifest)
     print_verification(verification, repository, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **verification.to_json()})
     return int(ExitCode.PASS if verification.is_accepted or not is_enforcing else ExitCode.NOT_MEASURED)

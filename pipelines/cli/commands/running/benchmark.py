@@ -7,18 +7,11 @@ from pathlib import Path
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import (
-    AMOUNT,
-    device_option,
-    limit_options,
-    open_given_run,
-    output_options,
-    run_and_root_options,
-)
+from paritygate.pipelines.cli import options as shared
 
 
 @click.command("benchmark")
-@run_and_root_options
+@shared.run_and_root_options
 @click.option(
     "--batch-size",
     "batch_sizes",
@@ -39,19 +32,19 @@ from paritygate.pipelines.cli.options import (
 )
 @click.option(
     "--seconds",
-    type=AMOUNT,
+    type=shared.AMOUNT,
     metavar="S",
     help="How long each variant, batch size, concurrency and round is timed at least.",
 )
 @click.option(
     "--price-per-hour",
-    type=AMOUNT,
+    type=shared.AMOUNT,
     metavar="P",
     help="Price of the machine, to show the cost of a million rows.",
 )
-@device_option
-@limit_options
-@output_options
+@shared.device_option
+@shared.limit_options
+@shared.output_options
 def command(
     *,
     run_folder: Path | None,
@@ -89,7 +82,7 @@ def command(
     from paritygate.pipelines.spec.benchmark_plan import plan_of
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
-    run = open_given_run(run_folder, "export or run")
+    run = shared.open_given_run(run_folder, "export or run")
     changes = {
         "batch_sizes": batch_sizes,
         "concurrency": concurrency,

@@ -6,23 +6,17 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    limit_options,
-    open_given_run,
-    output_options,
-    run_and_root_options,
-    target_option,
-)
+from paritygate.pipelines.cli import options as shared
 
 
 @click.command("build")
-@run_and_root_options
-@target_option
+@shared.run_and_root_options
+@shared.target_option
 @click.option(
     "--rebuild", "is_rebuilding", is_flag=True, help="Make them, by default every engine, though they are there."
 )
-@limit_options
-@output_options
+@shared.limit_options
+@shared.output_options
 def command(
     *,
     run_folder: Path | None,
@@ -54,7 +48,7 @@ def command(
     from paritygate.pipelines.run.workspace import worst_code
     from paritygate.text import echo
 
-    run = open_given_run(run_folder, "export, run or unpack")
+    run = shared.open_given_run(run_folder, "export, run or unpack")
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         outcome = build_stage(

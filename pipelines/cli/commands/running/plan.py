@@ -6,16 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    constraint_option,
-    device_option,
-    json_option,
-    probes_option,
-    quiet_option,
-    root_option,
-    target_option,
-    time_limit_option,
-)
+from paritygate.pipelines.cli import options as shared
 
 
 @click.command("plan")
@@ -24,14 +15,14 @@ from paritygate.pipelines.cli.options import (
 @click.option(
     "--benchmark/--no-benchmark", "is_benchmarking", default=None, help="Whether speed would be measured, as for run."
 )
-@target_option
-@probes_option
-@constraint_option
-@root_option
-@device_option
-@time_limit_option
-@quiet_option
-@json_option
+@shared.target_option
+@shared.probes_option
+@shared.constraint_option
+@shared.root_option
+@shared.device_option
+@shared.time_limit_option
+@shared.quiet_option
+@shared.json_option
 def command(
     specs: tuple[str, ...],
     *,

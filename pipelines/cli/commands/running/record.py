@@ -7,19 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from paritygate.pipelines.cli.options import (
-    WrittenPath,
-    batch_size_option,
-    cast_option,
-    columns_option,
-    device_option,
-    json_option,
-    limit_options,
-    pad_option,
-    quiet_option,
-    run_and_root_options,
-    samples_given,
-)
+from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.rules.pairs import pairs
 
 # A run's spec has these.
@@ -53,19 +41,19 @@ def _check_options(*, is_of_run: bool) -> None:
 
 @click.command("record")
 @click.argument("model", required=False)
-@run_and_root_options
+@shared.run_and_root_options
 @click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
-@click.option("--out", type=WrittenPath(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option("--out", type=shared.WrittenPath(path_type=Path), help="The folder to write, where MODEL is given.")
 @click.option(
     "--signature",
     default=None,
     metavar="NAME",
     help="Which signature of a SavedModel is meant, where it is not serving_default.",
 )
-@batch_size_option
-@columns_option
-@cast_option
-@pad_option
+@shared.batch_size_option
+@shared.columns_option
+@shared.cast_option
+@shared.pad_option
 @click.option(
     "--valid-where",
     "valid_where",
@@ -87,10 +75,10 @@ def _check_options(*, is_of_run: bool) -> None:
     type=click.IntRange(min=0),
     help="Seed of the choice of rows that are run twice.",
 )
-@device_option
-@limit_options
-@quiet_option
-@json_option
+@shared.device_option
+@shared.limit_options
+@shared.quiet_option
+@shared.json_option
 def command(
     model: str | None,
     *,
@@ -143,7 +131,7 @@ def command(
             recording = record_model(
                 RecordRequest(
                     model=model,
-                    samples=samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad),
+                    samples=shared.samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad),
                     out=out,
                     valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
                     is_non_finite_declared=non_finite == "match",

@@ -6,18 +6,8 @@ from pathlib import Path
 
 import click
 
+from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.formats import Result, format_option
-from paritygate.pipelines.cli.options import (
-    WrittenRepositoryPlace,
-    constraint_option,
-    device_option,
-    limit_options,
-    output_options,
-    probes_option,
-    sign_option,
-    target_option,
-    written_root_option,
-)
 from paritygate.roots import Root
 
 
@@ -51,12 +41,12 @@ from paritygate.roots import Root
 )
 @click.option(
     "--repository",
-    type=WrittenRepositoryPlace(),
+    type=shared.WrittenRepositoryPlace(),
     metavar="DIR|URL",
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
-@sign_option
+@shared.sign_option
 @click.option(
     "--cache/--no-cache",
     "is_cached",
@@ -64,14 +54,14 @@ from paritygate.roots import Root
     show_default=True,
     help="Reuse results of earlier runs with the same files, or redo everything.",
 )
-@target_option
-@probes_option
-@constraint_option
-@written_root_option
-@device_option
-@limit_options
+@shared.target_option
+@shared.probes_option
+@shared.constraint_option
+@shared.written_root_option
+@shared.device_option
+@shared.limit_options
 @format_option
-@output_options
+@shared.output_options
 def command(
     specs: tuple[str, ...],
     *,

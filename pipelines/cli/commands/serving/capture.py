@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, verbose_option
+from paritygate.pipelines.cli.options import WrittenPath, json_option, metrics_option, quiet_option, verbose_option
 
 _MIB = 1 << 20
 
@@ -39,6 +39,7 @@ _MIB = 1 << 20
     help="At most.",
 )
 @click.option("--max-mb", default=1024, show_default=True, type=click.IntRange(min=1), metavar="MB", help="At most.")
+@metrics_option
 @quiet_option
 @verbose_option
 @json_option
@@ -50,6 +51,7 @@ def command(
     requests: int,
     seconds: float,
     max_mb: int,
+    metrics_port: int | None,
     quiet: bool,
     verbose: bool,
     json_target: str | None,
@@ -73,6 +75,7 @@ def command(
     from paritygate.codec import to_data
     from paritygate.errors import ExitCode, MeasurementError
     from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.live.metrics import Metrics, served
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_capture
@@ -93,12 +96,18 @@ def command(
     )
     # On a terminal, the progress shows the address all the time.
     is_told = not quiet and not sys.stderr.isatty()
-    with progress_of("capture", is_quiet=quiet) as progress, stage(progress, "") as did:
-        result = capture(
-            asked,
-            progress=progress,
-            began=_tell if is_told else lambda _: None,
-        )
+    metrics = Metrics(command="capture", requests=0)
+    with (
+        served(metrics, metrics_port),
+        progress_of("capture", is_quiet=quiet) as progress,
+        stage(progress, "") as did,
+    ):
+
+        def report(text: str, captured: int, most: int) -> None:
+            metrics.requests = captured
+            progress(text, captured, most)
+
+        result = capture(asked, progress=report, began=_tell if is_told else lambda _: None)
         did(f"captured {counted(result.captured, 'request')}")
     code = ExitCode.PASS if result.is_answered else ExitCode.NOT_MEASURED
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(code)})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paritygate.pipelines.cli.live_options import live_options
 from paritygate.pipelines.cli.options import AMOUNT
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.live.metrics import Metrics
 
 
 @click.command("endurance")
@@ -33,6 +36,7 @@ from paritygate.pipelines.cli.options import AMOUNT
 def command(
     *,
     live: dict[str, Any],
+    metrics: Metrics,
     minutes: float,
     requests: int | None,
     users: int | None,
@@ -64,7 +68,7 @@ def command(
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.live.endurance import endurance
     from paritygate.pipelines.live.endurance_page import write_endurance_page
-    from paritygate.pipelines.live.endurance_result import EnduranceRequest
+    from paritygate.pipelines.live.endurance_result import EnduranceRequest, Period
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.endurance import print_endurance, print_period
@@ -85,10 +89,17 @@ def command(
         most_batch=max_batch,
         is_memory_needed=not without_memory,
     )
+
+    def watch(period: Period) -> None:
+        print_period(period, shown)
+        metrics.add(period.answered * request.rows, period.flips, period.p50_ms, period.p99_ms)
+
     with progress_of(request.model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
-        result = endurance(request, progress=progress, watch=lambda period: print_period(period, shown))
+        result = endurance(request, progress=progress, watch=watch)
         did(f"sent {counted(result.requests, 'request')}")
     write_endurance_page(result, report)
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
     print_endurance(result, report, shown)
+    if not result.is_interrupted:
+        metrics.verdict = result.verdict
     return result.exit_code

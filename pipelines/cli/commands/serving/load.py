@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paritygate.pipelines.cli.live_options import live_options
 from paritygate.pipelines.cli.options import AMOUNT
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.live.metrics import Metrics
 
 
 @click.command("load")
@@ -29,12 +32,14 @@ from paritygate.pipelines.cli.options import AMOUNT
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random times.")
 @click.option("--latency-budget", "budget", metavar="TIME", help="Limit on p99 of a sustained load, such as 20ms.")
+@click.option("--server-metrics", metavar="URL", help="Triton's own page, such as http://127.0.0.1:8002/metrics.")
 @click.option("--stress", is_flag=True, help="Then send twice the highest sustained rate, and wait for every answer.")
 @click.option("--stress-seconds", default=10.0, show_default=True, type=AMOUNT, help="How long --stress sends.")
 @live_options
 def command(
     *,
     live: dict[str, Any],
+    metrics: Metrics,
     users: str | None,
     rates: str | None,
     spawn_rate: float | None,
@@ -43,6 +48,7 @@ def command(
     arrivals: str,
     seed: int,
     budget: str | None,
+    server_metrics: str | None,
     stress: bool,
     stress_seconds: float,
     report: Path | None,
@@ -69,7 +75,7 @@ def command(
     from paritygate.pipelines.live.load import load
     from paritygate.pipelines.live.loops import Arrivals
     from paritygate.pipelines.live.page import write_load_page
-    from paritygate.pipelines.live.result import LoadRequest
+    from paritygate.pipelines.live.result import LoadRequest, Step
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.load import print_load, print_step
@@ -89,11 +95,19 @@ def command(
         most_callers=callers,
         limit_s=None if budget is None else microseconds("--latency-budget", budget) / 1e6,
         stress_s=stress_seconds if stress else 0.0,
+        server_metrics=server_metrics,
     )
+
+    def watch(step: Step) -> None:
+        print_step(step, shown)
+        metrics.add(step.answered * request.rows, step.flips, step.p50_ms, step.p99_ms)
+
     with progress_of(request.model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
-        result = load(request, progress=progress, watch=lambda step: print_step(step, shown))
+        result = load(request, progress=progress, watch=watch)
         did(f"sent {counted(result.requests, 'request')}")
     write_load_page(result, report)
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
     print_load(result, report, shown)
+    if not result.is_interrupted:
+        metrics.verdict = result.verdict
     return result.exit_code

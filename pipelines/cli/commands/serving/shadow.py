@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import output_options, repository_option, time_limit_option
+from paritygate.pipelines.cli.options import metrics_option, output_options, repository_option, time_limit_option
 from paritygate.roots import Root
 
 
@@ -39,6 +39,7 @@ from paritygate.roots import Root
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="Judge no more than the first N requests.")
 @repository_option
 @time_limit_option
+@metrics_option
 @output_options
 def command(
     model: str,
@@ -51,6 +52,7 @@ def command(
     most: int | None,
     repository: Root,
     time_limit: float,
+    metrics_port: int | None,
     quiet: bool,
     verbose: bool,
     json_target: str | None,
@@ -72,6 +74,7 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.live.metrics import Metrics, released_at, served
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_shadow
@@ -91,11 +94,15 @@ def command(
         most=most,
         time_limit_s=time_limit,
     )
-    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "judging") as did:
-        result = shadow(request, progress=progress)
-        did(f"judged {counted(result.requests, 'request')}")
-    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
-    print_shadow(result, request, shown)
+    created = None if metrics_port is None else released_at(repository, model, which)
+    with served(Metrics(command="shadow", model=model, released=created), metrics_port) as metrics:
+        with progress_of(model, is_quiet=quiet) as progress, stage(progress, "judging") as did:
+            result = shadow(request, progress=progress)
+            did(f"judged {counted(result.requests, 'request')}")
+        write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+        print_shadow(result, request, shown)
+        metrics.add(result.rows, result.changed)
+        metrics.verdict = result.verdict
     return result.exit_code
 
 

@@ -33,9 +33,7 @@ from paritygate.pipelines.cli.options import WrittenPath, columns_option, json_o
     ),
 )
 @click.option(
-    "--signature",
-    metavar="NAME",
-    help="Which signature of a SavedModel is meant, where it is not serving_default.",
+    "--signature", metavar="NAME", help="Which signature of a SavedModel is meant, where it is not serving_default."
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @limit_options

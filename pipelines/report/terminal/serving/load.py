@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.page import failure_words, load_notes, rate_words, steps_table, title_of
+from paritygate.pipelines.live.page import failure_words, load_notes, load_tables, rate_words, title_of
 from paritygate.pipelines.live.result import LoadResult, Step
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
@@ -32,8 +32,8 @@ def print_load(result: LoadResult, page: Path | None, shown: Shown) -> None:
 
 def _lines(result: LoadResult, page: Path | None, shown: Shown) -> Iterator[str]:
     yield from wrapped(f"{title_of(result.served)}, over {result.served.transport}", width=shown.width)
-    if result.steps:
-        yield from screen_table(steps_table(result.steps), shown.width)
+    for table in load_tables(result.steps):
+        yield from screen_table(table, shown.width)
     words = (
         f"{counted(result.answers, 'answer')} compared: {result.wrong} wrong, {counted(result.flips, 'row')} changed; "
         f"largest difference: {share_of_limit(result.largest_share)}"

@@ -15,6 +15,18 @@ from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
 from paritygate.pipelines.shadow.shadow import ShadowRequest
 from paritygate.text import counted
 
+# By the kind of an `InputDrift`: what no sample has.
+_UNLIKE = {
+    "below": "smaller values than in all samples",
+    "above": "larger values than in all samples",
+    "missing": "NaN more often than in the samples",
+    "new ids": "ids that no sample has",
+    "shorter": "shorter than all samples",
+    "longer": "longer than all samples",
+    "fewer valid positions": "fewer valid positions than in all samples",
+    "more valid positions": "more valid positions than in all samples",
+}
+
 
 def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> None:
     """Print the verdict and why."""
@@ -54,7 +66,7 @@ def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterat
         f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
         f"allowed: {_percent(result.max_flip_rate)} of the answers",
     ]
-    for fact in [*facts, *_counted_apart(result)]:
+    for fact in [*facts, *_counted_apart(result), *_of_inputs(result)]:
         yield from wrapped(fact, width=shown.width)
     yield from wrapped(_verdict(result), width=shown.width)
     if result.verdict == Verdict.ROLLBACK and not str(request.which).isdecimal():
@@ -88,6 +100,19 @@ def _counted_apart(result: ShadowResult) -> Iterator[str]:
         yield "PROMOTE is not possible, because too many requests are refused"
     if result.until_promoted is not None:
         yield f"PROMOTE needs {counted(result.until_promoted, 'more request')} without a changed answer"
+
+
+def _of_inputs(result: ShadowResult) -> Iterator[str]:
+    """Yield the findings about inputs."""
+    if result.inputs is None:
+        yield "inputs: not measured, because the release holds no survey of its inputs"
+        return
+    findings = [item for item in result.inputs if item.is_finding]
+    if not findings:
+        yield "inputs: like those of the samples"
+    for item in findings:
+        seen = f" ({item.seen})" if item.seen else ""
+        yield f"finding: input {item.input}: {_UNLIKE[item.kind]} in {item.requests:,} of {item.of:,} requests{seen}"
 
 
 def _verdict(result: ShadowResult) -> str:

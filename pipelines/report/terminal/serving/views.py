@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from paritygate.errors import ChangedViewError
 from paritygate.pipelines.release.repository.commands import command_on
@@ -18,6 +20,10 @@ from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.server_kind import Guide
 from paritygate.roots import Root
 from paritygate.text import from_here
+
+if TYPE_CHECKING:
+    # Read by type checkers alone: no other command writes manifests.
+    from paritygate.pipelines.release.deploy import Deployed
 
 _SAVED_SAMPLES = "inputs.npz"
 _SAVE_SAMPLES = f"save the inputs that the service sends as {_SAVED_SAMPLES}, with one array for each"
@@ -38,6 +44,17 @@ def print_view(published: PublishedView, *, follows: str | None, is_quiet: bool,
         next_step = "next" if published.samples else "then"
         lines += command_lines(f"{next_step}: {command_on(published.repository, *words)}")
     print_lines(lines, err=to_stderr)
+
+
+def print_deployed(deployed: Deployed, *, is_quiet: bool, to_stderr: bool) -> None:
+    """Print the file of manifests, its objects, and how to apply it."""
+    path = from_here(deployed.file)
+    done = "written" if deployed.is_changed else "there already, nothing was written"
+    names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in deployed.objects)
+    messages = [f"{deployed.model} version {deployed.version}: {deployed.variant}: {done}: {path}"]
+    messages += [] if is_quiet else [f"objects: {names}", *deployed.notes]
+    start = [] if is_quiet else command_lines(f"start: kubectl apply --filename {shlex.quote(path)}")
+    print_lines([*(line for message in messages for line in wrapped(message)), *start], err=to_stderr)
 
 
 def _first_line(published: PublishedView, backend: str, *, is_quiet: bool) -> str:

@@ -38,8 +38,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError
 
     if not path.is_file():
-        msg = f"model {path} does not exist"
-        raise InputFileError(msg, hint="give the path of a .onnx file")
+        raise InputFileError(f"model {path} does not exist", hint="give the path of a .onnx file")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, RuntimeError) as err:

@@ -100,8 +100,7 @@ def read_openvino(path: Path) -> Any:  # noqa: ANN401 - an openvino.Model
     from openvino.frontend import FrontEndManager
 
     if not path.is_file():
-        msg = f"model {path} does not exist"
-        raise InputFileError(msg, hint="give the path of an .xml file that OpenVINO saved")
+        raise InputFileError(f"model {path} does not exist", hint="give the path of an .xml file that OpenVINO saved")
     try:
         # Core.read_model would offer any other file to the readers of every other format.
         reader = FrontEndManager().load_by_framework("ir")

@@ -72,8 +72,7 @@ def read_settings(path: Path) -> Mapping[str, Any] | None:
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
     except ValueError as err:
-        msg = f"{file} is not JSON: {err}"
-        raise InputFileError(msg, hint=_FILE_HINT) from err
+        raise InputFileError(f"{file} is not JSON: {err}", hint=_FILE_HINT) from err
     properties = content.get(DEVICE) if isinstance(content, dict) else None
     if not isinstance(properties, dict) or not all(isinstance(value, str | int) for value in properties.values()):
         msg = f"{file} does not hold properties of the device {DEVICE}, each a text or a number"

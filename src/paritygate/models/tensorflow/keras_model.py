@@ -180,8 +180,7 @@ def _flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spec(name: str, tensor: Any) -> TensorSpec:  # noqa: ANN401 - a KerasTensor
-    shape = None if tensor.shape is None else tuple(tensor.shape)
-    return TensorSpec(name=name, dtype=str(tensor.dtype), shape=shape)
+    return TensorSpec(name=name, dtype=str(tensor.dtype), shape=None if tensor.shape is None else tuple(tensor.shape))
 
 
 class NamedKerasModel:

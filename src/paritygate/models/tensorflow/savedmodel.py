@@ -59,8 +59,7 @@ def signatures_named(path: Path, name: str, signature_key: str | None) -> Iterat
         note = note_on_signatures(path, name, signature_key)
         if not note:
             raise
-        msg = f"{err}; {note}"
-        raise UsageError(msg, hint=err.hint) from err
+        raise UsageError(f"{err}; {note}", hint=err.hint) from err
 
 
 def _keys(graph: Any) -> list[str]:  # noqa: ANN401 - a protocol buffer of TensorFlow's, which has no types

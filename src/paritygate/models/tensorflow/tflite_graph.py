@@ -9,15 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Objects of generated code without types: a model, a subgraph, an operator, a tensor.
 Table = Any

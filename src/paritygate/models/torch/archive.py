@@ -84,8 +84,7 @@ def _sound_names(path: Path) -> list[str]:
         damaged = archive.testzip()
         names = archive.namelist()
     if not is_whole:
-        msg = f"{path} is corrupt: truncated or empty"
-        raise InputFileError(msg, hint="save or copy the model again")
+        raise InputFileError(f"{path} is corrupt: truncated or empty", hint="save or copy the model again")
     if damaged is not None:
         msg = f"{path} is corrupt: the bytes of {damaged} are not those that were written"
         raise InputFileError(msg, hint="save or copy the model again")

@@ -149,8 +149,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
         unfit = _no_integers(rows, str(err)) or _other_floats(module, rows) or example.unlike_the_other()
         if unfit:
             if dtype is not None and dtype in unfit:
-                msg = f"{what} computes in half precision: {unfit}"
-                raise UsageError(msg, hint=LOAD_IN_FP32) from err
+                raise UsageError(f"{what} computes in half precision: {unfit}", hint=LOAD_IN_FP32) from err
             msg = f"{unfit}: {failed}"
             raise UsageError(msg, hint="give the samples in the dtype and shape that the model takes") from err
         hint = "check that the samples are within what the module takes" if dtype is None else LOAD_IN_FP32

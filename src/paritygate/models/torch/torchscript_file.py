@@ -63,8 +63,7 @@ def _loaded(path: Path, device: str) -> Any:  # noqa: ANN401 - as load_torchscri
             importlib.import_module(package)
         except Exception as broken:  # noqa: BLE001 - whatever a package raises, it does not import
             # The message names the failed import and the operator that needs it.
-            msg = f"{type(broken).__name__}: {broken}, as {package} is imported; {err}"
-            raise RuntimeError(msg) from err
+            raise RuntimeError(f"{type(broken).__name__}: {broken}, as {package} is imported; {err}") from err
         return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # as above
 
 
