@@ -11,6 +11,9 @@ from typing import Any
 
 __all__ = ["QuietHandler", "serving"]
 
+# A server ends at the next look; Python looks every half a second unless told otherwise.
+_LOOK_EVERY_S = 0.01
+
 
 class QuietHandler(BaseHTTPRequestHandler):
     """Keeps connections open, and says nothing on the terminal; a server of a test says what `get` and `post` do."""
@@ -66,9 +69,11 @@ class _Server(ThreadingHTTPServer):
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Yield the address of a server that answers by a handler."""
     http = _Server(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": _LOOK_EVERY_S}, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{http.server_address[1]}"
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{http.server_address[1]}"
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

@@ -86,7 +86,7 @@ def check_dtypes(
     computing = _computing(counts, products)
     described = _described(computing)
     wanted = _DEQUANTIZED if precision is Precision.INT8 else DTYPE_OF_PRECISION[precision]
-    if precision in {Precision.FP16, Precision.BF16} and wanted not in computing:
+    if precision in {Precision.FP16, Precision.BF16, Precision.MIXED} and wanted not in computing:
         msg = f"{precision} was requested, but no layer of the network computes in it: {title} reads {described}"
         hint = f"remove the {precision} target, or give an ONNX model that was rewritten to {precision}"
         raise ConversionError(msg, hint=hint)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,17 +82,42 @@ class Changes:
         ]
 
 
+_KINDS: Mapping[str, Any] = {"weights": ChangedWeight, "attributes": ChangedAttribute, "grafts": Graft}
+
+
 def changes_of(data: Mapping[str, Any]) -> Changes:
     """Return changes from JSON or YAML data; raise a ValueError if they are none."""
     known = Changes.__dataclass_fields__
     for name, items in data.items():
         if name not in known or not isinstance(items, list):
             raise ValueError(f"{name} is no list of changes (allowed: {', '.join(known)})")
+        for item in items:
+            _check_keys(name, item)
     changes = from_data(Changes, {name: list(data.get(name, ())) for name in known})
     for weight in changes.weights:
         if bool(weight.source) == (weight.value is not None):
             raise ValueError(f"the weight {weight.name} needs either source or value")
+    values: list[tuple[str, Any]]
+    values = [(f"the weight {each.name}", each.value) for each in changes.weights if each.value is not None]
+    values += [(f"{each.name} of {each.node}", item) for each in changes.attributes for item in _items(each.value)]
+    for what, value in values:
+        is_plain = isinstance(value, int | float | str) and not isinstance(value, bool)
+        if not is_plain or (isinstance(value, float) and not math.isfinite(value)):
+            msg = f"the value of {what} is {value!r} (allowed: finite numbers, texts, lists of these, null)"
+            raise ValueError(msg)
     return changes
+
+
+def _check_keys(name: str, item: object) -> None:
+    """Raise a ValueError for a key that no change of this kind has, because it would be ignored."""
+    allowed = _KINDS[name].__dataclass_fields__
+    unknown = [key for key in item if key not in allowed] if isinstance(item, Mapping) else []
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no key of {name} (allowed: {', '.join(allowed)})")
+
+
+def _items(value: Any) -> Iterator[Any]:  # noqa: ANN401 - the value of an attribute
+    yield from value if isinstance(value, list) else () if value is None else (value,)
 
 
 def read_to_change(path: Path) -> onnx.ModelProto:
@@ -163,6 +189,7 @@ def _change_weight(tensor: onnx.TensorProto, weight: ChangedWeight, origin: Orig
 
 
 def _change_attribute(node: onnx.NodeProto, attribute: ChangedAttribute, opset: int) -> None:
+    import onnx
     from onnx import helper
 
     kind = attribute_type(node, attribute.name, opset)
@@ -173,7 +200,9 @@ def _change_attribute(node: onnx.NodeProto, attribute: ChangedAttribute, opset: 
         try:
             made = helper.make_attribute(attribute.name, _value_of(kind, attribute.value), attr_type=kind)
         except (TypeError, ValueError) as err:
-            raise unfit(f"{attribute.name} of {node.name!r} cannot be {attribute.value!r}") from err
+            allowed = onnx.AttributeProto.AttributeType.Name(kind).lower()
+            msg = f"{attribute.name} of {node.name!r} cannot be {attribute.value!r} (allowed: {allowed})"
+            raise unfit(msg) from err
         kept.append(made)
     copies = [type(item).FromString(item.SerializeToString()) for item in kept]
     del node.attribute[:]
@@ -201,13 +230,23 @@ def _value_of(kind: int, value: Any) -> Any:  # noqa: ANN401 - the value of an a
     import onnx
 
     types = onnx.AttributeProto
-    if kind in {types.INTS, types.FLOATS}:
-        return [int(item) if kind == types.INTS else float(item) for item in value]
+    if kind in {types.INTS, types.FLOATS} and isinstance(value, list):
+        return [_number(item, is_whole=kind == types.INTS) for item in value]
     if kind in {types.INT, types.FLOAT}:
-        return int(value) if kind == types.INT else float(value)
-    if kind == types.STRING:
-        return str(value)
+        return _number(value, is_whole=kind == types.INT)
+    if kind == types.STRING and isinstance(value, str):
+        return value
     raise TypeError("only numbers, texts and lists of numbers are set")
+
+
+def _number(value: Any, *, is_whole: bool) -> int | float:  # noqa: ANN401 - the value of an attribute
+    """Return a number; YAML reads 1e-5 as a text. A ValueError is raised for a fraction in the place of an integer."""
+    number = float(value)
+    if not is_whole:
+        return number
+    if number != int(value):
+        raise ValueError(f"{value!r} is no whole number")
+    return int(value)
 
 
 def _opset(model: onnx.ModelProto, domain: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,48 @@ from paritygate.pipelines.cli.options import (
     AMOUNT,
     WrittenPath,
     endpoint_limits,
-    json_option,
     max_answer_option,
     metrics_option,
+    output_options,
     pad_option,
-    quiet_option,
     repository_option,
     time_limit_option,
-    verbose_option,
 )
 from paritygate.pipelines.rules.pairs import numbers
 
-_OPTIONS = (
-    click.option("--against", required=True, metavar="MODEL@ALIAS", help="The release, as for compare."),
+_OF_REQUESTS = (
     click.option(
         "--samples", required=True, metavar="FILE|MODULE:CALLABLE", help="Real inputs: the requests that are sent."
     ),
     click.option("--rows", default=1, show_default=True, type=click.IntRange(min=1), help="Rows a request."),
     pad_option,
+    click.option(
+        "--endpoint",
+        "endpoint",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Limits on the requests: requests (1000000 by default), timeout_s (30).",
+    ),
+    max_answer_option,
+    repository_option,
+    time_limit_option,
+    output_options,
+)
+_OF_OPEN_LOOPS = (
+    click.option(
+        "--callers", default=64, show_default=True, type=click.IntRange(1, 1024), help="No more of a rate wait at once."
+    ),
+    click.option(
+        "--arrivals",
+        type=click.Choice(["poisson", "constant"]),
+        default="poisson",
+        show_default=True,
+        help="When requests of a rate are sent: at random times, or at equal distances.",
+    ),
+    click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random times."),
+)
+_OF_LOADS = (
+    click.option("--against", required=True, metavar="MODEL@ALIAS", help="The release, as for compare."),
     click.option("--i-may-load", "host", metavar="HOST", help="Another machine that you may load."),
     click.option(
         "--pid", type=click.IntRange(min=1), metavar="N", help="The server's process; found by its port if absent."
@@ -44,21 +69,11 @@ _OPTIONS = (
         help="The longest time in which requests are sent.",
     ),
     click.option(
-        "--endpoint",
-        "endpoint",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Limits on the requests: requests (1000000 by default), timeout_s (30).",
-    ),
-    click.option(
         "--endpoint-json",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Which field of a server's JSON is which input and output, as for compare.",
     ),
-    max_answer_option,
-    repository_option,
-    time_limit_option,
     click.option(
         "--report",
         type=WrittenPath(dir_okay=False, path_type=Path),
@@ -66,63 +81,131 @@ _OPTIONS = (
         help="Write a page with the tables and a chart: .html.",
     ),
     metrics_option,
-    quiet_option,
-    verbose_option,
-    json_option,
 )
 
 
-def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of the server, release and samples; it gets `live`, and `metrics`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """The load that a command makes: how it runs, and where its results go."""
+
+    request: Any
+    run: Callable[..., Any]  # takes the request, `progress`, and `watch` for each part
+    watch: Callable[..., None]  # prints a part
+    write: Callable[..., None]  # writes the page
+    show: Callable[..., None]  # prints the result
+
+
+def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of its requests and output; it gets `sent`, fields of LiveRequest and TuneRequest.
+
+    An error is written as JSON, too.
+    """
 
     @functools.wraps(command)
-    def with_request(  # noqa: PLR0913 - the options
+    def with_samples(
         *,
-        url: str,
-        against: str,
         samples: str,
         pad: tuple[str, ...],
         endpoint: tuple[str, ...],
-        endpoint_json: Path | None,
         max_answer_mb: float | None,
         time_limit: float,
-        report: Path | None,
-        metrics_port: int | None,
         **others: Any,  # noqa: ANN401 - the options of the command
     ) -> object:
         from paritygate.errors import ParitygateError
-        from paritygate.models.json_mapping import read_json_mapping
         from paritygate.pipelines.cli.console import write_json
-        from paritygate.pipelines.live.metrics import Metrics, released_at, served
-        from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.live.result import limits_of_load
-        from paritygate.pipelines.release.compared import parse_release
         from paritygate.validate.samples.source import SampleSource
 
-        check_page(report)
-        model, which, variant = parse_release(against)
-        live = {
-            **{name: others.pop(name) for name in ("repository", "rows", "host", "pid", "most_s")},
-            "url": url,
-            "model": model,
-            "which": which,
-            "variant": variant,
+        sent = {
+            **{name: others.pop(name) for name in ("repository", "rows")},
             "samples": SampleSource(text=samples, folder=Path.cwd(), pad=numbers("--pad", pad, example="input_ids=0")),
-            "mapping": None if endpoint_json is None else read_json_mapping(endpoint_json),
             "limits": limits_of_load(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
             "time_limit_s": time_limit,
         }
         try:
-            created = None if metrics_port is None else released_at(live["repository"], model, which)
-            metrics = Metrics(command=click.get_current_context().command.name or "", model=model, released=created)
-            with served(metrics, metrics_port):
-                return command(live=live, report=report, metrics=metrics, **others)
+            return command(sent=sent, **others)
         except ParitygateError as err:
+            model = others.get("model") or others["against"].partition("@")[0]
             failed = {"schema_version": 1, "model": model, "verdict": "error", "error": err.to_json()}
             write_json(others["json_target"], {**failed, "exit_code": int(err.exit_code)})
             raise
 
-    changed: Callable[..., Any] = with_request
-    for option in reversed(_OPTIONS):
-        changed = option(changed)
-    return changed
+    return _with_options(with_samples, _OF_REQUESTS)
+
+
+def open_loop_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of requests at a rate; it gets `open_loop`, fields of LoadRequest and TuneRequest."""
+
+    @functools.wraps(command)
+    def with_loop(*, callers: int, arrivals: str, seed: int, **others: Any) -> object:  # noqa: ANN401 - as above
+        from paritygate.pipelines.live.loops import Arrivals
+
+        return command(open_loop={"most_callers": callers, "arrivals": Arrivals(arrivals), "seed": seed}, **others)
+
+    return _with_options(with_loop, _OF_OPEN_LOOPS)
+
+
+def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
+    """Give a command the options of the server and the release; it gets `live`, fields of LiveRequest.
+
+    The load that it returns is made, and its result is written and printed.
+    """
+
+    @functools.wraps(command)
+    def loaded(  # noqa: PLR0913 - the options
+        *,
+        against: str,
+        endpoint_json: Path | None,
+        report: Path | None,
+        metrics_port: int | None,
+        quiet: bool,
+        verbose: bool,
+        json_target: str | None,
+        sent: dict[str, Any],
+        **others: Any,  # noqa: ANN401 - as above
+    ) -> int:
+        from paritygate.models.json_mapping import read_json_mapping
+        from paritygate.pipelines.cli.console import progress_of, write_result
+        from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
+        from paritygate.pipelines.live.page import check_page
+        from paritygate.pipelines.process.stages import stage
+        from paritygate.pipelines.release.compared import parse_release
+        from paritygate.pipelines.report.terminal.printing import Shown
+        from paritygate.text import counted
+
+        check_page(report)
+        shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+        model, which, variant = parse_release(against)
+        live = {
+            **sent,
+            **{name: others.pop(name) for name in ("url", "host", "pid", "most_s")},
+            "model": model,
+            "which": which,
+            "variant": variant,
+            "mapping": None if endpoint_json is None else read_json_mapping(endpoint_json),
+        }
+        load = command(live=live, **others)
+        name = click.get_current_context().command.name or ""
+        with shown_to_prometheus(name, sent["repository"], model, which, metrics_port) as metrics:
+
+            def watch(part: Any) -> None:  # noqa: ANN401 - a loop or a period
+                load.watch(part, shown)
+                metrics.add(part.answered * sent["rows"], part.flips, part.p50_ms, part.p99_ms)
+
+            with progress_of(model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
+                result = load.run(load.request, progress=progress, watch=watch)
+                did(f"sent {counted(result.requests, 'request')}")
+            load.write(result, report)
+            write_result(json_target, result)
+            load.show(result, report, shown)
+            if not result.is_interrupted:
+                metrics.verdict = result.verdict
+        return int(result.exit_code)
+
+    return _with_options(request_options(loaded), _OF_LOADS)
+
+
+def _with_options(command: Callable[..., Any], options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -15,16 +15,18 @@ from paritygate.codec import to_data
 from paritygate.errors import ParitygateError, UsageError
 from paritygate.files import storage_errors, write_bytes_atomically
 from paritygate.pipelines.cache.finished_run import AskedOfRun, find_finished_run
+from paritygate.pipelines.cli.engine_options import say_unless_quiet
 from paritygate.pipelines.cli.formats import Result
 from paritygate.pipelines.fleet.fleet import FleetEntry, FleetRequest, run_fleet
 from paritygate.pipelines.report.fleet import render_fleet
 from paritygate.pipelines.report.terminal.fleet import print_ended, print_fleet
 from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.run.workspace import worst_code
+from paritygate.pipelines.scale.engine import Engine
 from paritygate.pipelines.spec.loading import load_spec
 
 # What is said of all runs here, and of none of them.
-_OF_ALL = {"workers", "quiet", "verbose", "form", "json_target"}
+_OF_ALL = {"engine", "workers", "ray_address", "quiet", "verbose", "form", "json_target"}
 PAGE = "index.html"
 
 
@@ -52,7 +54,7 @@ class ManySpecs:
     """Many runs of one call."""
 
     specs: Sequence[str]
-    workers: int
+    engine: Engine
     root: Path
     requests: Sequence[AskedOfRun]  # one for each spec, or none where nothing is reused
     written: Result
@@ -79,11 +81,11 @@ class ManySpecs:
             if not self.shown.is_quiet:
                 print_ended(entry, len(ended), len(self.specs))
 
-        request = FleetRequest(specs=left, workers=self.workers, words=words_of_options(), folder=folder)
+        request = FleetRequest(specs=left, engine=self.engine, words=words_of_options(), folder=folder)
         page = folder / PAGE
         try:
             if left:
-                run_fleet(request, done)
+                run_fleet(request, done, say_unless_quiet(self.shown))
         finally:
             # After Ctrl-C, of those that have ended.
             write_bytes_atomically(page, render_fleet(ended, folder).encode())

@@ -160,9 +160,9 @@ def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
 
 
 def _itself(job: ComparisonJob) -> str:
-    """Return a message if reference and candidate are the same model by name; else nothing."""
+    """Return a message if reference and candidate are the same model by name; else nothing, as with rounded values."""
     one, other = ((model.text, model.folder, model.kind) for model in (job.candidate, job.reference))
-    if job.candidate.place is not None and job.candidate.place == job.reference.place:
+    if job.candidate.place is not None and job.candidate.place == job.reference.place and not job.is_emulated:
         return f"reference and candidate are both {job.candidate.place}, and a file always equals itself"
     if job.candidate.kind in OBJECTS and one == other:
         return f"reference and candidate are both {job.candidate.name}, and a model always equals itself"

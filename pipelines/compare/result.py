@@ -14,7 +14,16 @@ from paritygate.codec import finite_or_none, schema_of
 from paritygate.text import counted
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.gold.figures import GoldStatistics
-from paritygate.validate.measure.check import NAMED, UNDECLARED_PADDING, Cause, Check, Kind, Status
+from paritygate.validate.measure.check import (
+    NAMED,
+    UNDECLARED_PADDING,
+    Cause,
+    Check,
+    Kind,
+    Status,
+    exit_code_of,
+    verdict_of,
+)
 from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
 from paritygate.validate.words.sentence import Sentence
@@ -329,6 +338,12 @@ class ComparisonResult:
     def is_measured(self) -> bool:
         """Whether the candidate was compared."""
         return self.error is None and not self.not_run_here
+
+    def with_check(self, check: Check) -> ComparisonResult:
+        """Return the result with one more check, and the verdict of all."""
+        checks = [*self.checks, check]
+        verdict = verdict_of(checks)
+        return replace(self, checks=checks, verdict=str(verdict), exit_code=int(exit_code_of(verdict)))
 
     @property
     def named_causes(self) -> list[str]:

@@ -1,8 +1,9 @@
-"""Check that a server runs the released version of its model."""
+"""Tell by a server's version number whether it runs a release, and warn where it reports another one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate.models.endpoint import parse_endpoint
@@ -13,6 +14,23 @@ from paritygate.validate.words.sentence import say
 
 _NAME = "served_version"
 _STORE, _MANIFEST = "store", "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseNumber:
+    """The name and number of a release, to compare with those that a server reports."""
+
+    model: str
+    version: str
+    others: tuple[str, ...] = ()  # numbers of the model's other releases
+
+    def differs(self, version: str, model: str = "") -> bool:
+        """Return whether a server gives another number to the model; under another name, a number means nothing."""
+        return model in {"", self.model} and version not in {"", self.version}
+
+    def is_other(self, version: str, model: str = "") -> bool:
+        """Return whether a server reports the number of another release. It may number models freely, too."""
+        return self.differs(version, model) and version in self.others
 
 
 def check_served_version(job: ComparisonJob, answered_as: Sequence[str]) -> tuple[Check, ...]:
@@ -29,17 +47,17 @@ def check_served_version(job: ComparisonJob, answered_as: Sequence[str]) -> tupl
         return (Check(name=_NAME, status=Status.WARNING, words=words),)
     (version,) = answered_as
     released = _release_of(job.reference)
-    if released is None or released[0] != model:
+    if released is None or released.model != model:
         return ()
-    if released[1] == version:
+    if not released.differs(version, model):
         return (Check(name=_NAME, status=Status.PASS, words=say("served", version=version, model=model)),)
-    words = say("served.other", version=version, model=model, released=released[1])
+    words = say("served.other", version=version, model=model, released=released.version)
     return (Check(name=_NAME, status=Status.WARNING, words=words),)
 
 
-def _release_of(ref: ModelRef) -> tuple[str, str] | None:
-    """Return name and version of a model's release; None where it is of none."""
+def _release_of(ref: ModelRef) -> ReleaseNumber | None:
+    """Return the release of a model; None where it is of none."""
     for folder in (ref.place or Path()).parents:
         if folder.name.isdecimal() and folder.parent.parent.name == _STORE and (folder / _MANIFEST).is_file():
-            return folder.parent.name, folder.name
+            return ReleaseNumber(model=folder.parent.name, version=folder.name)
     return None

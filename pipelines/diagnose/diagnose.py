@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paritygate.codec import to_data
 from paritygate.errors import BackendError, InputFileError
-from paritygate.models.source import WITH_INNER_TENSORS, ModelRef, SourceKind
+from paritygate.models.source import MODELS_WITH_INNER_TENSORS, WITH_INNER_TENSORS, ModelRef, SourceKind
 from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.lone_child import result_of_lone_child
@@ -107,6 +107,6 @@ def graph_diff(request: DiagnosisRequest, tolerance: float, progress: Progress, 
 def _model(model: ModelRef, kinds: Collection[SourceKind]) -> ModelRef:
     if model.kind in kinds:
         return model
-    allowed = "an ONNX file" if len(kinds) == 1 else "an ONNX or PyTorch model"
+    allowed = "an ONNX file" if len(kinds) == 1 else MODELS_WITH_INNER_TENSORS
     msg = f"the inner tensors of {model.text} cannot be compared (got {model.kind.value}, expected {allowed})"
     raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
-import queue
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ExitCode, InputFileError, UsageError
+from paritygate.errors import ExitCode, InputFileError, LostWorkerError, UsageError
 from paritygate.files import read_json
+from paritygate.pipelines.scale.engine import Engine
+from paritygate.pipelines.scale.workers import PATIENCE_S, call_all
 
 _SPECS = (".yaml", ".yml")
 # With another path of modules, a run would be another one for the cache. A run does not outlive the fleet.
 _COMMAND = """
 import json, os, sys
-sys.path[:] = json.loads(sys.argv.pop(1))
+sys.path[:] = json.loads(sys.argv.pop(1)) or list(filter(None, sys.path))
 parent = int(sys.argv.pop(1))
 if sys.platform == "linux":
     import ctypes, signal
@@ -35,9 +36,6 @@ if os.getppid() != parent:
 from paritygate.__main__ import main
 main()
 """
-_STOPPED = "it was interrupted"
-# Runs clean up after Ctrl-C.
-_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +43,7 @@ class FleetRequest:
     """What is asked of many runs."""
 
     specs: Sequence[str]
-    workers: int
+    engine: Engine
     words: Sequence[str]  # options of each run
     folder: Path  # for what each printed, and its JSON
 
@@ -106,114 +104,68 @@ def specs_in(texts: Sequence[str]) -> list[str]:
     return specs
 
 
-def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None]) -> None:
-    """Run all specs, and call `done` with each that ends.
+def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None], say: Callable[[str], None]) -> None:
+    """Run all specs, and call `done` with each that ends; `say` gets what the workers need.
 
     On Ctrl-C, the runs are ended, and KeyboardInterrupt is raised when they have tidied up.
     """
-    runs = [_Run(spec=spec, at=at, folder=request.folder, words=request.words) for at, spec in enumerate(request.specs)]
-    waiting: queue.SimpleQueue[_Run] = queue.SimpleQueue()
-    ended: queue.SimpleQueue[FleetEntry] = queue.SimpleQueue()
-    for run in runs:
-        waiting.put(run)
-    is_over = threading.Event()
-    threads = [
-        threading.Thread(target=_work, args=(waiting, ended, is_over), daemon=True)
-        for _ in range(min(request.workers, len(runs)))
-    ]
+    here = Path.cwd()
+    # On another machine, Python may be elsewhere.
+    modules = sys.path if request.engine.kind == "processes" else []
+
+    def ended(at: int, run: Future[FleetEntry]) -> None:
+        try:
+            done(run.result())
+        except LostWorkerError as err:
+            done(_entry(request.specs[at], 0.0, ExitCode.NOT_MEASURED, {"error": err.to_json()}, ""))
+
+    with request.engine.started([here], say, are_threads_limited=False) as workers:
+        calls = [
+            functools.partial(workers.call, run_spec, spec, request.folder / f"{at:04}", request.words, here, modules)
+            for at, spec in enumerate(request.specs, start=1)
+        ]
+        call_all(calls, request.engine.workers, done=ended, stop=workers.stop)
+
+
+def run_spec(spec: str, place: Path, words: Sequence[str], here: Path, modules: Sequence[str]) -> FleetEntry:
+    """Run a spec in a process of its own, and return how that ended, whatever happens.
+
+    `place` is that of its log and JSON, without the suffix. `modules` is Python's path; its own if empty.
+    """
+    log, outcome = here / f"{place}.log", here / f"{place}.json"
+    start = [sys.executable, "-c", _COMMAND, json.dumps(list(modules)), str(os.getpid())]
+    begun = time.monotonic()
     try:
-        for thread in threads:
-            thread.start()
-        left = len(runs)
-        while left:
-            # A wait without a limit does not hear Ctrl-C everywhere.
-            with contextlib.suppress(queue.Empty):
-                done(ended.get(timeout=1.0))
-                left -= 1
-    finally:
-        is_over.set()
-        for run in runs:
-            run.interrupt()
-        end = time.monotonic() + _PATIENCE_S
-        for run in runs:
-            run.wait(end - time.monotonic())
-        for thread in threads:
-            thread.join()
+        with log.open("wb") as stream:
+            # In a session of its own, it gets no Ctrl-C besides the signal from here.
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [*start, "run", *words, "--json", str(outcome), "--", spec],
+                cwd=here,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait()
+            finally:
+                # A worker of Ray is interrupted. SIGINT may be ignored, as in the background of a shell.
+                process.terminate()
+                process.wait(PATIENCE_S)
+        return _entry(spec, begun, code, _outcome(outcome, log, code), str(log))
+    except OSError as err:
+        return _entry(spec, begun, ExitCode.NOT_MEASURED, {"error": {"message": str(err)}}, "")
 
 
-def _work(waiting: queue.SimpleQueue[_Run], ended: queue.SimpleQueue[FleetEntry], is_over: threading.Event) -> None:
-    while not is_over.is_set():
-        try:
-            run = waiting.get_nowait()
-        except queue.Empty:
-            return
-        ended.put(run.result())
-
-
-@dataclass(kw_only=True)
-class _Run:
-    """The run of one spec in a process of its own."""
-
-    spec: str
-    at: int
-    folder: Path
-    words: Sequence[str]
-    _process: subprocess.Popen[bytes] | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _is_over: bool = False
-
-    def result(self) -> FleetEntry:
-        """Run the spec, and return how that ended, whatever happens."""
-        name = f"{self.at + 1:04}"
-        log, outcome = self.folder / f"{name}.log", self.folder / f"{name}.json"
-        start = [sys.executable, "-c", _COMMAND, json.dumps(sys.path), str(os.getpid())]
-        words = ["run", *self.words, "--json", str(outcome), "--", self.spec]
-        begun = time.monotonic()
-        try:
-            with log.open("wb") as stream:
-                with self._lock:
-                    if self._is_over:
-                        return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": _STOPPED}}, "")
-                    # In a session of its own, it gets no Ctrl-C besides the signal from here.
-                    self._process = subprocess.Popen(  # noqa: S603 - our own command
-                        [*start, *words],
-                        stdin=subprocess.DEVNULL,
-                        stdout=stream,
-                        stderr=stream,
-                        start_new_session=True,
-                    )
-                code = self._process.wait()
-            return self._entry(begun, code, _outcome(outcome, log, code), str(log))
-        except OSError as err:
-            return self._entry(begun, ExitCode.NOT_MEASURED, {"error": {"message": str(err)}}, "")
-
-    def interrupt(self) -> None:
-        """Let the run end and tidy up, or not begin."""
-        with self._lock:
-            self._is_over = True
-            if self._process is not None and self._process.poll() is None:
-                # SIGINT may be ignored, as in the background of a shell.
-                self._process.terminate()
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the end, and then end the run with all its processes."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(max(seconds, 0))
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _entry(self, begun: float, code: int, outcome: Mapping[str, Any], log: str) -> FleetEntry:
-        return FleetEntry(
-            spec=self.spec,
-            # One that was killed has no code of its own.
-            exit_code=code if code >= 0 else int(ExitCode.NOT_MEASURED),
-            seconds=round(time.monotonic() - begun, 3),
-            outcome=outcome,
-            log=log,
-        )
+def _entry(spec: str, begun: float, code: int, outcome: Mapping[str, Any], log: str) -> FleetEntry:
+    return FleetEntry(
+        spec=spec,
+        # One that was killed has no code of its own.
+        exit_code=code if code >= 0 else int(ExitCode.NOT_MEASURED),
+        seconds=round(time.monotonic() - begun, 3) if begun else 0.0,
+        outcome=outcome,
+        log=log,
+    )
 
 
 def _outcome(written: Path, log: Path, code: int) -> Mapping[str, Any]:

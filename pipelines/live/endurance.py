@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,19 +15,17 @@ from paritygate.pipelines.live.loops import (
     Arrivals,
     Window,
     arrival_times,
-    closed_loop,
     falls_behind,
-    open_loop,
+    milliseconds,
     percentile_of,
 )
 from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
-from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.text import counted
 
-_MS = 1000.0
 # Periods are so many, and none is shorter.
 _PERIODS, _SHORTEST_S = 60, 0.5
 # What a server does in this part of the time, and no longer, is its warm-up.
@@ -61,18 +58,8 @@ def endurance(
     check_time(request.seconds, request.most_s)
     callers = request.users if request.rate is None else _CALLERS
     target = prepare(request, "endurance", callers=callers, progress=progress)
-    begin = time.monotonic()
-    result = EnduranceResult(
-        served=target.served,
-        verdict="fail",
-        described_otherwise=target.described_otherwise,
-        not_watched=target.watch.why,
-    )
-    if target.described_otherwise:
-        reason = "the server describes another model, so it was not loaded"
-        return replace(result, reasons=(reason,), seconds=time.monotonic() - begin)
-    result = _Endurance(request=request, target=target, callers=callers, watch=watch).run(result)
-    return replace(result, notes=target.version_notes(), seconds=time.monotonic() - begin)
+    result = EnduranceResult(served=target.served, verdict="fail")
+    return loaded(result, target, _Endurance(request=request, target=target, callers=callers, watch=watch).run)
 
 
 @dataclass(kw_only=True)
@@ -101,8 +88,7 @@ class _Endurance:
         before = repeated(traffic, self._sizes())
         with traffic.interruptible():
             if not failures(self.tally):
-                with self.target.watch.watching():
-                    self._load()
+                self._load()
             after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
         memory = memory_trend(self.target.watch.looks, begin=self.begin, end=self.last_answer)
         latency, drift = self._latency(), drift_of(self.periods)
@@ -134,21 +120,16 @@ class _Endurance:
             if left_s <= 0:
                 break
             start, first = time.perf_counter(), traffic.sent
-            window = traffic.measure(self._loop(min(length, left_s)), self.callers)
-            self._keep(window, first, start - begin)
+            self._keep(self._window(min(length, left_s)), first, start - begin)
         if self._is_behind() and not traffic.is_interrupted:
             self.unsent = max(self.unsent, planned - (traffic.sent - before))
 
-    def _loop(self, seconds: float) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
-        first, left, rate = self.target.traffic.sent, self.target.traffic.left, self.request.rate
+    def _window(self, seconds: float) -> Window[Exchange]:
+        traffic, rate = self.target.traffic, self.request.rate
         if rate is None:
-            return lambda send, stop: closed_loop(
-                send, callers=self.callers, seconds=seconds, most=left, first=first, stop=stop
-            )
-        times = arrival_times(rate, seconds, arrivals=Arrivals.POISSON, seed=first)[:left]
-        return lambda send, stop: open_loop(
-            send, times, callers=self.callers, give_up_s=_BEHIND_S, first=first, stop=stop
-        )
+            return traffic.closed(callers=self.callers, seconds=seconds)
+        times = arrival_times(rate, seconds, arrivals=Arrivals.POISSON, seed=traffic.sent)
+        return traffic.open(times, callers=self.callers, give_up_s=_BEHIND_S)
 
     def _keep(self, window: Window[Exchange], first: int, start: float) -> None:
         traffic = self.target.traffic
@@ -172,8 +153,8 @@ class _Endurance:
             answered=tally.answered,
             flips=tally.flips,
             per_second=len(right) / max(window.seconds, 1e-9),
-            p50_ms=_ms(percentile_of(latencies, 50.0)),
-            p99_ms=_ms(percentile_of(latencies, 99.0)),
+            p50_ms=milliseconds(percentile_of(latencies, 50.0)),
+            p99_ms=milliseconds(percentile_of(latencies, 99.0)),
             share=_finite(statistics.median(shares)) if shares else None,
             memory=None if look is None else look.memory / MEBIBYTE,
         )
@@ -276,10 +257,6 @@ def late_of(window: Window[Exchange]) -> float:
         return 0.0
     usual = percentile_of([each.latency for each in window.sent], 10.0)
     return window.seconds - max(each.at for each in window.sent) - usual
-
-
-def _ms(seconds: float) -> float | None:
-    return seconds * _MS if math.isfinite(seconds) else None
 
 
 def _finite(share: float) -> float | None:

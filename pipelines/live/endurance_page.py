@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.live.chart import series_chart
 from paritygate.pipelines.live.endurance_result import EnduranceResult
 from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.page import answer_facts, failure_words, write_page
+from paritygate.pipelines.live.page import live_facts, write_page
 from paritygate.pipelines.live.slope import Trend
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
@@ -24,23 +24,16 @@ def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
         series_chart("Latency, p50", "ms", latency),
         series_chart("Drift: median difference of a period", "% of its limit", drift),
     )
-    write_page(
-        path,
-        kicker="Endurance report",
-        served=result.served,
-        verdict=result.verdict,
-        why="; ".join(result.reasons),
-        tables=[facts("Over the whole time", endurance_facts(result)), *batch_tables(result)],
-        plots=[chart for chart in charts if chart is not None],
-        notes=endurance_notes(result),
-    )
+    tables = [facts("Over the whole time", endurance_facts(result)), *batch_tables(result)]
+    write_page(result, path, "Endurance report", tables, charts)
 
 
 def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     """Yield the figures of a long load."""
-    yield from answer_facts(result)
-    if result.unsent:
-        yield "not sent", text(f"{result.unsent:,}")
+    yield from live_facts(result, result.unsent, _trends(result))
+
+
+def _trends(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     if result.memory is not None:
         yield "memory", text(trend_words(result.memory, "MiB"))
     if result.latency is not None:
@@ -48,8 +41,6 @@ def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
     if result.drift is not None:
         first, last = (share_of_limit(share) for share in (result.drift.first, result.drift.last))
         yield "median difference of a period", text(f"{first} at first, then up to {last}")
-    if result.first_failure is not None:
-        yield "first failure", text(failure_words(result.first_failure))
 
 
 def trend_words(trend: Trend, unit: str) -> str:
@@ -71,9 +62,3 @@ def batch_tables(result: EnduranceResult) -> Sequence[Table]:
             cells.append((text(when), *figures))
     columns = heads("load", ">rows", ">wrong", ">same bytes", "refused")
     return [Table(caption="One row repeated in a batch", columns=columns, rows=tuple(cells))] if cells else []
-
-
-def endurance_notes(result: EnduranceResult) -> list[str]:
-    """Return the remarks on a long load."""
-    watched = [f"memory was not measured: {result.not_watched}"] if result.not_watched else []
-    return [*(f"description: {words}" for words in result.described_otherwise), *watched, *result.notes]

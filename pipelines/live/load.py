@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
-from paritygate.pipelines.live.loops import Window, arrival_times, closed_loop, falls_behind, open_loop, percentile_of
+from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, percentile_of
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MetricsPage
-from paritygate.pipelines.live.target import Target, check_time, failures, judged, prepare
+from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.runners.endpoint.client import Pace
 
-_MS = 1000.0
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
 _BEHIND_S, _BEHIND_STRESS = 10.0, 10.0
 _STRESS_TIMES = 2.0
@@ -68,25 +66,12 @@ def load(
     check_plan(request)
     callers = max([*request.users, request.most_callers if request.rates or request.stress_s else 1])
     target = prepare(request, "load", callers=callers, progress=progress)
-    begin = time.monotonic()
-    result = LoadResult(
-        served=target.served,
-        verdict="fail",
-        described_otherwise=target.described_otherwise,
-        rows=request.rows,
-        questions=len(target.traffic.questions.inputs),
-        not_watched=target.watch.why,
-    )
-    if target.described_otherwise:
-        reason = "the server describes another model, so it was not loaded"
-        return replace(result, reasons=(reason,), seconds=time.monotonic() - begin)
+    questions = len(target.traffic.questions.inputs)
+    result = LoadResult(served=target.served, verdict="fail", rows=request.rows, questions=questions)
     page = None
     if request.server_metrics is not None:
         page = MetricsPage(request.server_metrics, request.limits, Pace(request.limits, request.server_metrics))
-    with target.watch.watching():
-        result = _Load(request=request, target=target, begin=begin, watch=watch, page=page).run(result)
-    notes = (*target.version_notes(), *_busy_notes(result.steps))
-    return replace(result, notes=notes, seconds=time.monotonic() - begin)
+    return loaded(result, target, _Load(request=request, target=target, watch=watch, page=page).run)
 
 
 def _busy_notes(steps: Sequence[Step]) -> Iterator[str]:
@@ -100,9 +85,9 @@ class _Load:
 
     request: LoadRequest
     target: Target
-    begin: float
     watch: Callable[[Step], None]
-    page: MetricsPage | None = None  # of a Triton server
+    page: MetricsPage | None  # of a Triton server
+    begin: float = field(default_factory=time.monotonic)
     tally: Tally = field(default_factory=Tally)
     steps: list[Step] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -127,6 +112,7 @@ class _Load:
         return replace(
             judged(result, self.target, self.tally, wrong=reasons, unclear=()),
             steps=tuple(self.steps),
+            notes=tuple(_busy_notes(self.steps)),
             is_right_after_stress=is_right,
             left_out=tuple(self.left_out),
         )
@@ -168,7 +154,7 @@ class _Load:
             self.left_out.append(f"{plan}: {why}")
             return
         begin, counts = time.perf_counter(), self._counts()
-        window = traffic.measure(self._loop(plan), plan.users)
+        window = self._window(plan)
         use = self.target.watch.use_since(begin)
         tally = traffic.tally(window.sent)
         self.tally = added(self.tally, tally)
@@ -184,24 +170,15 @@ class _Load:
             return None
         return self.page.counts(parse_endpoint(self.request.url, is_mapped=self.request.mapping is not None).model)
 
-    def _loop(self, plan: _Plan) -> Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]]:
+    def _window(self, plan: _Plan) -> Window[Exchange]:
         request, traffic = self.request, self.target.traffic
         if plan.rate is None:
-            return lambda send, stop: closed_loop(
-                send,
-                callers=plan.users,
-                seconds=request.seconds,
-                most=traffic.left,
-                first=traffic.sent,
-                spawn_rate=request.spawn_rate or math.inf,
-                stop=stop,
-            )
+            spawn_rate = request.spawn_rate or math.inf
+            return traffic.closed(callers=plan.users, seconds=request.seconds, spawn_rate=spawn_rate)
         seconds = request.stress_s if plan.is_stress else request.seconds
-        times = arrival_times(plan.rate, seconds, arrivals=request.arrivals, seed=request.seed)[: traffic.left]
+        times = arrival_times(plan.rate, seconds, arrivals=request.arrivals, seed=request.seed)
         give_up_s = _BEHIND_STRESS * max(seconds, _BEHIND_S) if plan.is_stress else _BEHIND_S
-        return lambda send, stop: open_loop(
-            send, times, callers=plan.users, give_up_s=give_up_s, first=traffic.sent, stop=stop
-        )
+        return traffic.open(times, callers=plan.users, give_up_s=give_up_s)
 
     def _step(self, plan: _Plan, window: Window[Exchange], tally: Tally, use: Use | None) -> Step:
         # While users begin, there is less load than the line says.
@@ -228,10 +205,10 @@ class _Load:
             seconds=window.seconds,
             per_second=per_second,
             rows_per_second=per_second * self.request.rows,
-            mean_ms=_ms(sum(all_of_them) / len(all_of_them)) if all_of_them else None,
-            p50_ms=_ms(at(50.0)),
-            p95_ms=_ms(at(95.0)),
-            p99_ms=_ms(at(99.0)),
+            mean_ms=milliseconds(sum(all_of_them) / len(all_of_them)) if all_of_them else None,
+            p50_ms=milliseconds(at(50.0)),
+            p95_ms=milliseconds(at(95.0)),
+            p99_ms=milliseconds(at(99.0)),
             largest_share=tally.largest_share,
             cpu=None if use is None else use.cpu,
             memory=None if use is None else use.most_memory,
@@ -251,10 +228,6 @@ class _Load:
         if step.loop == "open" and (step.unsent or falls_behind(step.seconds - last, last)):
             return "the server falls behind"
         limit = self.request.limit_s
-        if limit is not None and (step.p99_ms is None or step.p99_ms > limit * _MS):
+        if limit is not None and (step.p99_ms is None or step.p99_ms > limit * 1000):
             return "over the limit on latency"
         return ""
-
-
-def _ms(seconds: float) -> float | None:
-    return seconds * _MS if math.isfinite(seconds) else None

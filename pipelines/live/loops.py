@@ -228,6 +228,11 @@ def falls_behind(late: float, seconds: float) -> bool:
     return late > max(_LATE_S, _LATE_SHARE * seconds)
 
 
+def milliseconds(seconds: float) -> float | None:
+    """Return a latency in milliseconds; None for one that is infinite."""
+    return seconds * 1000.0 if math.isfinite(seconds) else None
+
+
 def percentile_of(latencies: Sequence[float], percentile: float) -> float:
     """Return the smallest latency that so many percent of all do not exceed; infinite of none.
 

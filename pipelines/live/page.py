@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
 from paritygate.pipelines.report.figures import number
@@ -29,16 +29,8 @@ def check_page(path: Path | None) -> None:
         raise UsageError(msg, hint="write for example --report load.html")
 
 
-def write_page(  # noqa: PLR0913 - the parts of the page
-    path: Path | None,
-    *,
-    kicker: str,
-    served: Served,
-    verdict: str,
-    why: str,
-    tables: Sequence[Table],
-    plots: Sequence[Plot],
-    notes: Sequence[str],
+def write_page(
+    result: LiveResult, path: Path | None, kicker: str, tables: Sequence[Table], plots: Sequence[Plot | None]
 ) -> None:
     """Write a self-contained page, if a path is given; may raise StorageError."""
     if path is None:
@@ -48,29 +40,23 @@ def write_page(  # noqa: PLR0913 - the parts of the page
         symbols=SYMBOLS,
         plot_width=WIDTH,
         kicker=kicker,
-        title=title_of(served),
-        verdict=verdict,
-        why=why,
+        title=title_of(result.served),
+        verdict=result.verdict,
+        why="; ".join(result.reasons),
         tables=tables,
-        plots=plots,
-        notes=notes,
+        plots=[plot for plot in plots if plot is not None],
+        notes=notes_of(result),
     )
     write_bytes_atomically(path, content.encode(), elsewhere="name another file with --report")
 
 
 def write_load_page(result: LoadResult, path: Path | None) -> None:
     """Write the page of a load, if a path is given; may raise StorageError."""
-    chart = latency_chart(result.steps)
-    write_page(
-        path,
-        kicker="Load report",
-        served=result.served,
-        verdict=result.verdict,
-        why="; ".join(result.reasons),
-        tables=[facts("Answers", load_facts(result)), *load_tables(result.steps)],
-        plots=[chart] if chart is not None else [],
-        notes=load_notes(result),
-    )
+    rate = result.highest_rate
+    highest = [] if rate is None else [("highest sustained rate, answers a second", text(rate_words(rate)))]
+    figures = live_facts(result, sum(step.unsent for step in result.steps), highest)
+    tables = [facts("Answers", figures), *load_tables(result.steps)]
+    write_page(result, path, "Load report", tables, [latency_chart(result.steps)])
 
 
 def title_of(served: Served) -> str:
@@ -80,24 +66,17 @@ def title_of(served: Served) -> str:
     return of if served.server == "unknown" else f"{of}, on {served.server} {served.server_version}"
 
 
-def answer_facts(result: LiveResult) -> Iterator[tuple[str, Cell]]:
-    """Yield how many requests were sent, and what came back."""
+def live_facts(result: LiveResult, unsent: int, more: Iterable[tuple[str, Cell]]) -> Iterator[tuple[str, Cell]]:
+    """Yield how many requests were sent, and what came back; then `more` figures, and the first failure."""
     yield "requests", text(f"{result.requests:,}")
     yield "wrong answers", text(f"{result.wrong:,}")
     yield "rows that changed", text(f"{result.flips:,}")
     yield "largest difference", text(share_of_limit(result.largest_share))
     yield "answered with an error", text(f"{result.errors:,}")
     yield "without an answer", text(f"{result.lost:,}")
-
-
-def load_facts(result: LoadResult) -> Iterator[tuple[str, Cell]]:
-    """Yield the figures of all loops together."""
-    yield from answer_facts(result)
-    unsent = sum(step.unsent for step in result.steps)
     if unsent:
         yield "not sent", text(f"{unsent:,}")
-    if result.highest_rate is not None:
-        yield "highest sustained rate, answers a second", text(_amount(result.highest_rate, ""))
+    yield from more
     if result.first_failure is not None:
         yield "first failure", text(failure_words(result.first_failure))
 
@@ -108,12 +87,11 @@ def failure_words(failure: Failure) -> str:
     return f"request {failure.id} ({failure.rows}): {failure.why}{other}"
 
 
-def load_notes(result: LoadResult) -> list[str]:
+def notes_of(result: LiveResult) -> list[str]:
     """Return the remarks on a load."""
-    watched = [f"CPU and memory were not measured: {result.not_watched}"] if result.not_watched else []
-    left_out = [f"left out: {words}" for words in result.left_out]
     described = [f"description: {words}" for words in result.described_otherwise]
-    return [*described, *left_out, *watched, *result.notes]
+    watched = [f"CPU and memory were not measured: {result.not_watched}"] if result.not_watched else []
+    return [*described, *(f"left out: {words}" for words in result.left_out), *watched, *result.notes]
 
 
 def rate_words(rate: float) -> str:

@@ -10,8 +10,8 @@ from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.pipelines.live.loops import Arrivals
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MachineUse
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.roots import Root
 from paritygate.validate.samples.source import SampleSource
@@ -131,6 +131,7 @@ class LiveResult:
     statuses: Mapping[str, int] = field(default_factory=dict)  # errors by their cause
     largest_share: float | None = 0.0
     first_failure: Failure | None = None
+    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
     not_watched: str = ""  # why there is no CPU and memory
     is_interrupted: bool = False  # by Ctrl-C: the result is that of what was sent until then
     notes: tuple[str, ...] = ()
@@ -155,7 +156,6 @@ class LoadResult(LiveResult):
     steps: tuple[Step, ...] = ()
     highest_rate: float | None = None  # answers a second of the best sustained step
     is_right_after_stress: bool | None = None  # None without stress
-    left_out: tuple[str, ...] = ()  # loops that a limit left no room for
 
 
 def limits_of_load(given: Mapping[str, float]) -> EndpointLimits:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TypeVar
@@ -12,6 +13,8 @@ from typing import TypeVar
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
+from paritygate.models.endpoint import parse_endpoint
+from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
 from paritygate.pipelines.live.processes import ProcessWatch, watch_of
@@ -38,6 +41,7 @@ _LOOKS = 64
 _MOST_LOST = 3
 # Why nothing is known for sure.
 _INTERRUPTED = "interrupted before the end of the load"
+_Result = TypeVar("_Result", bound=LiveResult)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,11 +72,12 @@ class Target:
 
     def version_notes(self) -> tuple[str, ...]:
         """Return a note where the server's answers name another version than that of the release."""
-        described, version = self.traffic.server.described, str(self.served.version)
-        if not described.versions or described.versions == (version,):
+        served, versions = self.served, self.traffic.server.described.versions
+        release = ReleaseNumber(model=served.model, version=str(served.version))
+        name = parse_endpoint(served.url, is_mapped=True).model
+        if len(versions) <= 1 and not any(release.differs(version, name) for version in versions):
             return ()
-        seen = " and ".join(described.versions)
-        return (f"the server answers as version {seen}, and the release is version {version}",)
+        return (f"the server answers as version {' and '.join(versions)}, and the release is version {served.version}",)
 
 
 def check_time(seconds: float, most_s: float) -> None:
@@ -141,13 +146,23 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     )
 
 
+def loaded(result: _Result, target: Target, run: Callable[[_Result], _Result]) -> _Result:
+    """Return the result of a load that `run` makes, or why the server is not loaded."""
+    begin = time.monotonic()
+    differences = target.described_otherwise
+    result = replace(result, described_otherwise=differences, not_watched=target.watch.why)
+    if differences:
+        return replace(result, reasons=("the server describes another model, so it was not loaded",))
+    with target.watch.watching():
+        result = run(result)
+    notes = (*target.version_notes(), *result.notes)
+    return replace(result, notes=notes, seconds=time.monotonic() - begin)
+
+
 def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]) -> Signature:
     """Return a signature under the names of a server, without outputs that the release ignores."""
     outputs = zip(served.outputs, released.outputs, strict=True)
     return replace(served, outputs=tuple(spec for spec, own in outputs if own.name not in ignored))
-
-
-_Result = TypeVar("_Result", bound=LiveResult)
 
 
 def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str], unclear: Sequence[str]) -> _Result:

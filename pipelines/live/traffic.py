@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import signal
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.pipelines.live.checking import AnswerCheck
 from paritygate.pipelines.live.judge import Difference
-from paritygate.pipelines.live.loops import Sent, Window
+from paritygate.pipelines.live.loops import Sent, Window, closed_loop, open_loop
 from paritygate.pipelines.live.questions import Questions
 from paritygate.pipelines.live.server import LoadedServer
 from paritygate.signature import TensorSpec
@@ -127,16 +128,22 @@ class Traffic:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def measure(
-        self, loop: Callable[[Callable[[int], Exchange], threading.Event], Window[Exchange]], callers: int
-    ) -> Window[Exchange]:
-        """Return the outcome of a loop, which gets the function that sends, and the event that ends it."""
+    def closed(self, *, callers: int, seconds: float, spawn_rate: float = math.inf) -> Window[Exchange]:
+        """Return the outcome of callers that wait for each answer, as far as requests are left."""
+        loop = functools.partial(closed_loop, seconds=seconds, most=self.left, spawn_rate=spawn_rate)
+        return self._measure(loop, callers)
+
+    def open(self, times: Sequence[float], *, callers: int, give_up_s: float) -> Window[Exchange]:
+        """Return the outcome of requests at fixed times, as far as requests are left."""
+        return self._measure(functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s), callers)
+
+    def _measure(self, loop: Callable[..., Window[Exchange]], callers: int) -> Window[Exchange]:
         # Lost requests count across loops, because a loop may be shorter than it takes to see that a server is gone.
         self._stop, self._callers = threading.Event(), callers
         self._check.begin()
         if self.is_interrupted:
             self._stop.set()
-        window = loop(self.send, self._stop)
+        window = loop(self.send, callers=callers, first=self.sent, stop=self._stop)
         if self.is_interrupted:
             # The rest was not sent for no fault of the server.
             window = replace(window, unsent=0)

@@ -44,13 +44,18 @@ class Member:
 
 
 @contextlib.contextmanager
-def memory_limit(limit: int) -> Iterator[None]:
-    """Limit every child that is started inside, and all that it starts, to so many bytes."""
+def memory_limit(limit: int | None) -> Iterator[None]:
+    """Limit every child that is started inside, and all that it starts, to so many bytes; None for the default."""
     token = _LIMIT.set(limit)
     try:
         yield
     finally:
         _LIMIT.reset(token)
+
+
+def given_memory_limit() -> int | None:
+    """Return the limit that `memory_limit` set; None for the default."""
+    return _LIMIT.get()
 
 
 def unlimited_memory() -> contextlib.AbstractContextManager[None]:

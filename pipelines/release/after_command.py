@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from paritygate.addresses import SIGNING_PASSWORD, without_secrets
-from paritygate.codec import to_data, unwritten
+from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.files import digest_of_bytes, json_bytes, parse_json
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
@@ -31,8 +32,12 @@ from paritygate.roots import Root, absolute
 
 LIMIT_S = 600.0
 _NOTES = "after"
-_SHOWN_BYTES = 4096
+# More is read than is shown, so that no secret is cut in two before it is hidden.
+_READ_BYTES, _SHOWN = 65536, 4096
 _SHOWN_LINES = 10
+# Values of such variables of the environment are hidden, if they are not short words.
+_SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIAL|_KEY$", re.IGNORECASE)
+_SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +51,7 @@ class AfterCommand:
     seconds: float
     exit_code: int | None  # None if it did not end by itself, or could not be started
     problem: str = ""  # why it counts as failed
-    output: str = unwritten(default="")  # its last lines
+    output: str = ""  # its last lines, without secrets; not in the note of the repository
 
     @property
     def code(self) -> ExitCode:
@@ -81,9 +86,11 @@ def run_after_command(run: RunFolder, repository: Root, release: StoredRelease) 
         problem=problem,
         output=shown,
     )
+    # A repository has more readers than a run.
+    noted = {key: value for key, value in to_data(ended).items() if key != "output"}
     # Without its note it is only repeated once more.
     with contextlib.suppress(ParitygateError):
-        store_of(repository).replace(note, json_bytes({"schema_version": 1, **to_data(ended)}))
+        store_of(repository).replace(note, json_bytes({"schema_version": 1, **noted}))
     return ended
 
 
@@ -140,6 +147,8 @@ def _ended(words: tuple[str, ...], folder: Path, release: StoredRelease, output:
 
 def _last_lines(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - _SHOWN_BYTES))
-    lines = output.read().decode(errors="replace").splitlines()
-    return without_secrets("\n".join(lines[-_SHOWN_LINES:]))
+    output.seek(max(0, size - _READ_BYTES))
+    text = without_secrets(output.read().decode(errors="replace"))
+    for value in (value for name, value in os.environ.items() if _SECRETS.search(name)):
+        text = text.replace(value, "***") if len(value) >= _SHORTEST_SECRET else text
+    return "\n".join(text[-_SHOWN:].splitlines()[-_SHOWN_LINES:])

@@ -35,10 +35,7 @@ _MIB = 1024 * 1024
 class Deployed:
     """Describe the written manifests."""
 
-    model: str
-    version: int
-    variant: str
-    manifest: str  # the digest that the pod requires
+    pod: PodContent
     aliases: tuple[str, ...]
     file: Path
     objects: Sequence[Mapping[str, Any]]
@@ -94,10 +91,7 @@ def deploy(repository: Root, release: tuple[str, str, str | None], request: PodR
     head = Head(said=f"{model} version {details.version}, {to_serve.variant}")
     file = f"{request.name}.{request.target}.yaml"
     return Deployed(
-        model=model,
-        version=details.version,
-        variant=to_serve.variant,
-        manifest=content.manifest,
+        pod=content,
         aliases=details.aliases,
         file=out / file,
         objects=objects,

@@ -233,7 +233,7 @@ def failed_run(
     msg = f"{'not run' if is_only_part(unmet) else 'required and not passed'}: {names}; so nothing is released{stays}"
     see = f"see why in {run.folder / 'report.html'}"
     if set(unmet.values()) == {"inconclusive"}:
-        see = "give more samples, as many and such as the lines above ask for, and run it again"
+        see = "give what the lines above ask for, such as more samples, and run it again"
     if is_part:
         see = f"make all targets: {run_command(run)}"
     declared = run.resolved.spec.promote.fallback

@@ -18,7 +18,6 @@ from paritygate.convert.onnx.changes import ChangedAttribute, ChangedWeight, Cha
 from paritygate.convert.onnx.grafts import Graft
 from paritygate.errors import ParitygateError, StorageError, UnrepairedError, UsageError
 from paritygate.files import (
-    check_marked_folder,
     make_marked_folder,
     remove_marked_folder,
     storage_errors,
@@ -106,13 +105,12 @@ def propose_repair(run: RunFolder, *, time_limit_s: float, progress: Progress) -
     """
     search = _Search.of(run, time_limit_s, progress)
     place = run.folder / FOLDER / FP32_EXPORT
-    if place.exists():
-        check_marked_folder(place)
+    # What an earlier search found goes first: this one may end without a result. Folders without our mark stay.
+    remove_marked_folder(place)
     work = make_marked_folder(run.jobs(f"repair-{FP32_EXPORT}"))
     found = search.by_exports(work)
     if found.outcome != PROPOSED:
         found = search.by_changes(work, found.attempts)
-    remove_marked_folder(place)
     make_marked_folder(place)
     if found.file is not None:
         with storage_errors(place):

@@ -88,6 +88,8 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
         ConversionError: The reference cannot be converted.
     """
     lower = check_repair(job, folder)
+    # What an earlier search found goes first: this one may end without a result.
+    remove_marked_folder(folder)
     rules = job.rules
     if lower is Precision.FP16:
         # As for a target of mixed precision, whose limits are those of FP16.
@@ -116,7 +118,6 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
         if not repair.kept:
             msg = f"unrepaired: all of {job.reference.name} in {lower} is within the limits: precision is not the cause"
             raise UnrepairedError(msg, hint="find the operator that differs", command=_diagnose(job))
-        remove_marked_folder(folder)
         make_marked_folder(folder)
         with storage_errors(folder):
             shutil.copytree(files, folder, dirs_exist_ok=True)

@@ -16,8 +16,8 @@ from paritygate.errors import BackendError, ConversionError
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.repair.attribute_changes import attribute_changes
 from paritygate.pipelines.repair.weight_changes import Weights
-from paritygate.validate.divergence.inputs import pairs_of
 from paritygate.validate.divergence.locate import AGREE, locate_in
+from paritygate.validate.divergence.matching import pairs_of
 from paritygate.validate.divergence.result import LOCATED, Divergence, Located
 from paritygate.validate.divergence.sketch import Sketch, error_between, sketch_of
 from paritygate.validate.tensors.inner_values import Feed, read_outputs

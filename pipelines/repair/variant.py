@@ -11,7 +11,6 @@ from typing import Literal
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UnrepairedError, UsageError
 from paritygate.files import (
-    check_marked_folder,
     make_marked_folder,
     remove_marked_folder,
     storage_errors,
@@ -54,8 +53,8 @@ def repair_variant(
     entries = _entries(run)
     variant = _failed_variant(run, name, entries)
     place = run.folder / FOLDER / name
-    if place.exists():
-        check_marked_folder(place)
+    # What an earlier search found goes first: this one may end without a result. Folders without our mark stay.
+    remove_marked_folder(place)
     lower = _LOWER[variant.precision]
     judging = _Judging(
         run=replace(run, resolved=_with_mixed(run.resolved, name, lower, max_runs)),
@@ -71,8 +70,6 @@ def repair_variant(
         raise UnrepairedError(made.message, hint=made.hint, command=made.command)
     try:
         held_out, emulated = judging.held_out(made), judging.emulated(made)
-        # A folder without our mark is not ours to delete.
-        remove_marked_folder(place)
         make_marked_folder(place)
         with storage_errors(place):
             shutil.copytree(made.folder, place, dirs_exist_ok=True)

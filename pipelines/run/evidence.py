@@ -81,6 +81,10 @@ class EvidenceEntry:
             result=result,
         )
 
+    def with_result(self, result: ComparisonResult) -> EvidenceEntry:
+        """Return the entry with this result and its verdict."""
+        return replace(self, result=result, verdict=result.verdict, exit_code=result.exit_code)
+
     @property
     def device(self) -> str | None:
         """The device that it ran on; None if it did not."""

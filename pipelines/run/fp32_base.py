@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.check import Check, Status, Verdict
 from paritygate.validate.words.sentence import say
 
 CHECK = "fp32_base"
@@ -20,6 +18,4 @@ def with_fp32_base(result: ComparisonResult, base: str, verdict: str) -> Compari
     else:
         # Nothing was seen of the base, so nothing is known of the cause.
         status, words = Status.ERROR, say("fp32_base.unmeasured", base=base)
-    checks = [*result.checks, Check(name=CHECK, status=status, words=words)]
-    judged = verdict_of(checks)
-    return replace(result, checks=checks, verdict=str(judged), exit_code=int(exit_code_of(judged)))
+    return result.with_check(Check(name=CHECK, status=status, words=words))

@@ -26,6 +26,7 @@ from paritygate.pipelines.run.comparisons import (
     emulated_comparison_of,
 )
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.fp16_range import with_fp16_range
 from paritygate.pipelines.run.fp32_base import with_fp32_base
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
@@ -105,6 +106,7 @@ def _validate(
             about = artifact if damage is None and own.damage is None else None
             emulated.append(EvidenceEntry.of(name, result, row.stage, about, is_emulated=True))
     entries = {name: validator.held_to_fp32(entry, made[name], entries, recording) for name, entry in entries.items()}
+    entries |= {row.variant: validator.held_to_range(entries[row.variant], row) for row in emulated}
     failures = run.failures()
     evidence = Evidence.of(
         run.resolved.name,
@@ -220,18 +222,23 @@ class _Validator:
 
         known = entries.get(FP32_EXPORT)
         verdict = known.verdict if known is not None else self._verdict_of_base(artifact, recording)
-        held = with_fp32_base(result, FP32_EXPORT, verdict)
-        return replace(entry, result=held, verdict=held.verdict, exit_code=held.exit_code)
+        return entry.with_result(with_fp32_base(result, FP32_EXPORT, verdict))
 
     def _verdict_of_base(self, artifact: Artifact, recording: Recording) -> str:
         """Return the verdict of an FP32 base that is no target, as its ONNX file runs on the CPU."""
         try:
             base = built_from(self._run, artifact)
+            # An engine is built from the mixed file.
+            base = built_from(self._run, base) if base.variant.precision is Precision.MIXED else base
         except ParitygateError:
             return str(Verdict.ERROR)
         from paritygate.pipelines.run.diagnosis import FP32_EXPORT
 
         return self.result_of(FP32_EXPORT, base, comparison_of(self._run, base, recording, _CPU), None).verdict
+
+    def held_to_range(self, entry: EvidenceEntry, row: EvidenceEntry) -> EvidenceEntry:
+        """Return the entry of an FP16 variant, not passed if its emulated `row` overflows."""
+        return with_fp16_range(self._run, entry, row, time_limit_s=self._time_limit_s, progress=self._progress)
 
     def diagnosed(self, entries: Mapping[str, EvidenceEntry]) -> dict[str, EvidenceEntry]:
         """Return the entries, with the operators at which variants that failed part from the reference."""

@@ -1,8 +1,7 @@
 """Describe a release for a cluster: its pod verifies it, writes the server's view of it, and starts the server.
 
-Source: the documentation of Triton and of TensorFlow Serving's REST interface; of KServe 0.21, the schema of an
-InferenceService (v1beta1), whose predictor holds a pod's specification, and the names in its `pkg/constants`. No
-cluster ever ran such a pod here.
+Source: the documentation of Triton, of TensorFlow Serving's REST interface and of Kubernetes. The predictor of an
+InferenceService (v1beta1 of KServe 0.21) holds a pod's specification. No cluster ever ran such a pod here.
 """
 
 from __future__ import annotations
@@ -118,10 +117,9 @@ def manifests_of(request: PodRequest, content: PodContent) -> list[dict[str, Any
     if request.target == "kserve":
         # Its service is for one port. The mode needs no Knative, which refuses init containers by default.
         pod = _pod(request, content, "kserve-container", [*ports][:1])
-        annotations = {"serving.kserve.io/deploymentMode": "Standard", **annotations}
         pod |= {"minReplicas": request.replicas, "maxReplicas": request.replicas}
         service = _object("serving.kserve.io/v1beta1", "InferenceService", request.name, {"predictor": pod})
-        service["metadata"]["annotations"] = annotations
+        service["metadata"]["annotations"] = {"serving.kserve.io/deploymentMode": "Standard", **annotations}
         return [service]
     template = {
         "metadata": {"labels": {_NAME: request.name}, "annotations": annotations},
@@ -164,8 +162,7 @@ def _pod(request: PodRequest, content: PodContent, name: str, ports: Sequence[st
             }
         ],
         "volumes": [
-            {"name": "models", "emptyDir": {}},
-            {"name": "tmp", "emptyDir": {}},
+            *({"name": name, "emptyDir": {}} for name in ("models", "tmp")),
             *([claimed] if request.claim else ()),
         ],
     }
@@ -182,11 +179,7 @@ def _init(request: PodRequest, content: PodContent, name: str, *words: str) -> d
 
 
 def _container(name: str, image: str, *mounts: Mapping[str, Any]) -> dict[str, Any]:
-    confined = {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     tmp = _mount("tmp", "/tmp", is_read_only=False)  # noqa: S108 - a volume of the pod
     return {"name": name, "image": image, "securityContext": confined, "volumeMounts": [*mounts, tmp]}
 

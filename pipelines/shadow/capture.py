@@ -15,6 +15,7 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, InputFileError
 from paritygate.files import parse_json, read_json
+from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.json_values import array_of, shape_of, shown
 from paritygate.validate.runners.endpoint.tensors import name_and_dtype
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _CLIENT_ERRORS = range(400, 500)
 OK = range(200, 300)
 _ROWS_AT_ONCE = 256
+# Its own words may hold values.
+_UNREADABLE = "an answer that cannot be read"
 _FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
 
 
@@ -44,12 +47,19 @@ class Exchange:
     outputs: Arrays | None = None  # None where the server gave no answer
     why: str = ""  # the reason why there are no outputs
     is_refused: bool = False  # as the client's error
-    other_version: str = ""  # the version that answered, where it is not the release's; such a request is not judged
+    served: str = ""  # the name of the model in the answer
+    version: str = ""  # likewise
+    is_of_other: bool = False  # the answer is that of another release; such a request is not judged
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return len(next(iter(self.inputs.values()))) if self.inputs else 0
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the server answered without an error, in a form that nobody can read."""
+        return self.why == _UNREADABLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +69,7 @@ class CapturedFile:
     path: Path
     name: str  # of the user's file, for messages
     signature: Signature
-    version: str  # of the release
+    release: ReleaseNumber | None = None  # answers of the model's other releases are left out; None for all answers
     most: int | None = None  # requests to read; None for all
 
     def save(self, path: Path) -> None:
@@ -96,19 +106,26 @@ class CapturedFile:
         try:
             said = _mapping(parse_json(line) if isinstance(line, str) else _parsed(line), "the line")
             status, response = said.get("status", 200), said.get("response", said)
-            version = _version(response)
-            if version not in {"", self.version}:
-                return Exchange(line=number, inputs={}, why=f"version {version}", other_version=version)
+            served, version = (_reported(response, key) for key in ("model_name", "model_version"))
+            if self.release is not None and self.release.is_other(version, served):
+                return Exchange(line=number, inputs={}, why=f"version {version}", version=version, is_of_other=True)
             if type(status) is int and status in _CLIENT_ERRORS:
                 return Exchange(line=number, inputs={}, why=f"status {status}", is_refused=True)
             why = _why_unanswered(status, response)
             inputs = _with_rows(_arrays(said.get("request", said), "inputs", self.signature.inputs))
-            outputs = None if why else _arrays(response, "outputs", self.signature.outputs)
+            outputs, why = (None, why) if why else self._outputs(response)
         except (ValueError, BackendError, RecursionError) as err:
             why = err.msg if isinstance(err, json.JSONDecodeError) else str(err)
             msg = f"{self.name}, line {number} is no captured request: {why}"
             raise InputFileError(msg, hint=_FORM) from err
-        return Exchange(line=number, inputs=inputs, outputs=outputs, why=why)
+        return Exchange(line=number, inputs=inputs, outputs=outputs, why=why, served=served, version=version)
+
+    def _outputs(self, response: object) -> tuple[Arrays | None, str]:
+        """Return the outputs of an answer, or why there are none: that is a fault of the server, not of the file."""
+        try:
+            return _arrays(response, "outputs", self.signature.outputs), ""
+        except (ValueError, BackendError, RecursionError):
+            return None, _UNREADABLE
 
 
 def _lines(path: Path, name: str) -> Iterator[tuple[int, str]]:
@@ -139,8 +156,17 @@ def _parquet_rows(path: Path, name: str) -> Iterator[tuple[int, Mapping[str, Any
 
 
 def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with its columns of JSON text as data."""
-    return {key: parse_json(value) if isinstance(value, str | bytes) else value for key, value in row.items()}
+    """Return a row with its columns of JSON text as data; an answer that is no JSON stays text."""
+    return {key: _value(key, value) if isinstance(value, str | bytes) else value for key, value in row.items()}
+
+
+def _value(key: str, text: str | bytes) -> Any:  # noqa: ANN401 - JSON data
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError):
+        if key != "response":
+            raise
+        return text
 
 
 def _is_cut_off(line: str) -> bool:
@@ -169,13 +195,10 @@ def _with_rows(inputs: Arrays) -> Arrays:
     return inputs
 
 
-def _version(response: object) -> str:
-    """Return the version that answered; empty where the answer does not say it."""
-    said = response.get("model_version") if isinstance(response, dict) else None
-    if isinstance(said, bool) or not isinstance(said, str | int | None):
-        msg = f"the model_version {shown(said)}, which is not a version"
-        raise ValueError(msg)  # noqa: TRY004 - one error for a line
-    return in_short("" if said is None else str(said))
+def _reported(response: object, key: str) -> str:
+    """Return the name or version of the model in an answer; empty where it has none."""
+    said = response.get(key) if isinstance(response, dict) else None
+    return in_short(str(said)) if isinstance(said, str | int) and not isinstance(said, bool) else ""
 
 
 def _why_unanswered(status: object, response: object) -> str:

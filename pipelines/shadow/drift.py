@@ -1,9 +1,9 @@
 """Compare the inputs of captured requests with the survey of the samples that the release was judged on.
 
-A request is a finding only with others: the largest of all values is in one of n requests by chance, too. If requests
-and N rows are alike, the k largest of all N + n values are in requests with the probability C(n, k) / C(N + n, k): the
-exact distribution of exceedances (E. J. Gumbel and H. von Schelling, Annals of Mathematical Statistics 21, 1950), and
-Fisher's exact test for what no row of the samples has. A finding is wrong in 1 of 100 comparisons at most.
+One request outside of a range is no finding, because it may be so by chance. If n requests are like N rows, the k
+largest of all N + n values are in requests with the probability C(n, k) / C(N + n, k). This is the exact distribution
+of exceedances (Gumbel and von Schelling, Annals of Mathematical Statistics 21, 1950). It is also Fisher's exact test
+for what no row has. A finding is wrong in 1 of 100 comparisons at most.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def _add(counts: _Counts, seen: InputSurvey, array: Array, masked: Collection[ob
         if not seen.has_infinity:
             below, above = below | (wide == -np.inf), above | (wide == np.inf)
         features = wide.shape[-1] if seen.feature_lows is not None else 1
-        counts.add("below", below.reshape(-1, features).any(axis=0))
-        counts.add("above", above.reshape(-1, features).any(axis=0))
+        for kind, outside in (("below", below), ("above", above)):
+            counts.add(kind, np.atleast_1d(outside.reshape(-1, features).any(axis=0)))
     real = real_positions(wide) if _is_mask(seen) else None
     if real is not None and seen.padding.shortest is not None and seen.padding.longest is not None:
         lengths = real.sum(axis=1)

@@ -35,14 +35,14 @@ class Events:
         if kind is None:
             msg = f"an event of the type {name!r}"
             raise ValueError(msg)
-        data = as_data(copy.body, copy.headers)
+        data = _data(kind, copy)
         if kind == "request":
             check_request(data)
         with self._lock:
             first = self._paired(copy.headers["ce-id"], kind, copy)
         if first is None:
             return None
-        return {first[0]: as_data(first[1].body, first[1].headers), kind: data}
+        return {first[0]: _data(*first), kind: data}
 
     def _paired(self, name: str, kind: str, copy: Copy) -> tuple[str, Copy] | None:
         """Return the other half, or keep this one."""
@@ -66,6 +66,16 @@ class Events:
         while len(self._pending) > _MOST_PENDING or self._bytes > _MOST_PENDING_BYTES:
             oldest = next(iter(self._pending))
             self._bytes -= _size(oldest, self._pending.pop(oldest)[1])
+
+
+def _data(kind: str, copy: Copy) -> Any:  # noqa: ANN401 - JSON data
+    """Return the body as data; None for an answer that nobody can read, because that is a fault of the server."""
+    try:
+        return as_data(copy.body, copy.headers)
+    except ValueError:
+        if kind == "request":
+            raise
+        return None
 
 
 def _size(name: str, copy: Copy) -> int:

@@ -27,20 +27,21 @@ class ShadowResult:
     variant: str  # of the release, whose file answered the same requests
     verdict: str  # rollback, promote or hold
     requests: int  # judged
-    rows: int  # in them
-    changed: int  # rows whose answer is another, outside of the limits
-    changed_near_the_boundary: int  # rows whose answer is another, as the limits allow
-    beyond_limits: int  # rows that do not count as changed, although a value is beyond its limit
-    noise: int  # rows that the released file answers in two ways; they are not judged
-    unanswered: int  # requests that the server did not answer, each counted as changed
-    refused: int  # requests that the server refused as the client's error; they are judged for a promotion alone
-    of_other_versions: int  # requests that another version answered; they are not judged
-    other_versions: tuple[str, ...]  # what these answers say
+    rows: int = 0  # in them
+    changed: int = 0  # rows whose answer is another, outside of the limits
+    changed_near_the_boundary: int = 0  # rows whose answer is another, as the limits allow
+    beyond_limits: int = 0  # rows that do not count as changed, although a value is beyond its limit
+    noise: int = 0  # rows that the released file answers in two ways; they are not judged
+    unanswered: int = 0  # requests that the server did not answer, each counted as changed
+    unreadable: int = 0  # of these, requests with an answer that nobody can read, although it is no error
+    refused: int = 0  # requests that the server refused as the client's error; they are judged for a promotion alone
+    of_other_versions: int = 0  # requests that another release answered; they are not judged
+    other_versions: tuple[str, ...]  # the versions that these answers report
+    reported_versions: tuple[str, ...]  # versions in judged answers that are not the release's
     max_flip_rate: float
     flip_rate: float | None  # the mean share of changed rows in a request; None without a judged request
-    until_promoted: int | None = (
-        None  # requests without a changed answer that PROMOTE still needs; None where it cannot come
-    )
+    # Requests without a changed answer that PROMOTE still needs; None where it cannot come.
+    until_promoted: int | None = None
     first_changed: int | None = None  # the line of the first request with a changed row
     first_why: str = ""  # what is wrong with its form; empty where its values differ
     decided_after: int | None = None  # the request after which the rollback was certain

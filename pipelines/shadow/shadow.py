@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import InputFileError, UsageError, ZeroRowsError
+from paritygate.errors import InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import temporary_folder
+from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import Answered, AnswerJudge, check_judgeable
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.released_rules import rules_of, variant_of
@@ -58,7 +60,8 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     Raises:
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
         InputFileError: The captured file cannot be read.
-        ZeroRowsError: It holds no request, or no answer of this release.
+        ZeroRowsError: It holds no request.
+        MeasurementError: The answers are wrong, and may be those of another release.
         ParitygateError: The released file fails on a request.
     """
     details = show(request.repository, request.model, request.which)
@@ -71,19 +74,15 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     artifact = Artifact.read_record(details.local_folder() / variant)
     check_judgeable(rules, {spec.name: spec.dtype for spec in artifact.signature.outputs}, "shadow")
     positions = valid_positions(rules.valid_where, [artifact.signature])
-    tally = _Tally(
-        test=SequentialTest(request.max_flip_rate),
-        strict=SequentialTest(request.max_flip_rate),
-        inputs=comparison_of(details),
-    )
+    test, strict = (SequentialTest(request.max_flip_rate) for _ in range(2))
+    tally = _Tally(test=test, strict=strict, inputs=comparison_of(details))
     with temporary_folder("shadow") as folder:
-        captured = _copied(request, artifact, folder, details.version)
+        captured = _by_versions(_copied(request, artifact, folder), details, tally)
         tally.is_last_line_cut_off = captured.is_cut_off
         if not any(exchange.outputs is not None for exchange in captured.exchanges()):
             # A server that answers nothing is no reason to stop.
             for exchange in captured.exchanges():
                 tally.add(exchange, None)
-            _check_versions(tally, details)
             return _result(request, details, variant, tally)
         _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
@@ -97,12 +96,30 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     return _result(request, details, variant, tally)
 
 
-def _check_versions(tally: _Tally, details: ReleaseDetails) -> None:
-    """Raise ZeroRowsError where every answer is that of another version, so that nothing is known of the release."""
-    if tally.of_other_versions:
-        versions, own = " and ".join(tally.other_versions), details.version
-        msg = f"no request is judged: the server answers as version {versions}, and the release is version {own}"
-        raise ZeroRowsError(msg, hint=f"restart the server, so that it serves version {own}, and capture again")
+def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally) -> CapturedFile:
+    """Return the file without the answers of other releases, as far as the numbers in the answers show them.
+
+    A server that never reports the number of this release may number models freely, such as always 1. Its values show
+    what it serves, unless they are wrong.
+    """
+    numbers = dict.fromkeys(str(record.version) for record in details.history if record.version is not None)
+    release = ReleaseNumber(model=details.model, version=str(details.version), others=tuple(numbers))
+    reported = dict.fromkeys((each.version, each.served) for each in captured.exchanges())
+    is_numbered = any(version == release.version for version, _ in reported)
+    others = [each for each in reported if release.is_other(*each)]
+    left_out = others if is_numbered else []
+    tally.reported_versions = tuple(each[0] for each in reported if release.differs(*each) and each not in left_out)
+    tally.is_doubtful = bool(others) and not is_numbered
+    return replace(captured, release=release) if is_numbered else captured
+
+
+def _check_doubt(tally: _Tally, details: ReleaseDetails) -> None:
+    """Raise MeasurementError for wrong answers that may be right ones of another release."""
+    if tally.is_doubtful and tally.verdict is Verdict.ROLLBACK:
+        versions, own = " and ".join(tally.reported_versions), details.version
+        msg = f"the answers are not those of version {own}, and the server reports version {versions}"
+        hint = "if it numbers models freely, leave model_version out of the captured answers"
+        raise MeasurementError(msg, hint=f"restart the server with version {own}, and capture again; {hint}")
 
 
 def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -> None:
@@ -118,7 +135,7 @@ def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -
     raise UsageError(msg, hint=f"write the answers under the names of the release: {', '.join(wanted)}")
 
 
-def _copied(request: ShadowRequest, artifact: Artifact, folder: Path, version: int) -> CapturedFile:
+def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> CapturedFile:
     """Return a copy of the captured file, which is read more than once while its writer may go on."""
     copy = folder / "captured"
     try:
@@ -130,30 +147,24 @@ def _copied(request: ShadowRequest, artifact: Artifact, folder: Path, version: i
         path=copy,
         name=str(request.captured),
         signature=artifact.signature,
-        version=str(version),
         most=request.most,
     )
 
 
 def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally) -> ShadowResult:
-    if not tally.rows and not tally.refused:
+    if not tally.counts["rows"] and not tally.counts["refused"]:
         msg = f"{request.captured} holds no request"
         raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
+    _check_doubt(tally, details)
+    counts: dict[str, Any] = dict(tally.counts)
     return ShadowResult(
         model=details.model,
         version=details.version,
         variant=variant,
         verdict=str(tally.verdict),
         requests=tally.test.requests,
-        rows=tally.rows,
-        changed=tally.changed,
-        changed_near_the_boundary=tally.near,
-        beyond_limits=tally.beyond,
-        noise=tally.noise,
-        unanswered=tally.unanswered,
-        refused=tally.refused,
-        of_other_versions=tally.of_other_versions,
         other_versions=tuple(tally.other_versions),
+        reported_versions=tally.reported_versions,
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
         until_promoted=tally.until_promoted,
@@ -163,6 +174,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         captured=str(request.captured),
         is_last_line_cut_off=tally.is_last_line_cut_off,
         inputs=None if tally.inputs is None else tally.inputs.finish(),
+        **counts,
     )
 
 
@@ -173,16 +185,11 @@ class _Tally:
     test: SequentialTest
     strict: SequentialTest  # in which a refused request counts as changed
     inputs: InputComparison | None  # None where nothing is known of the samples' inputs
-    rows: int = 0
-    refused: int = 0
-    of_other_versions: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # by the names of ShadowResult
     other_versions: dict[str, None] = field(default_factory=dict)
+    reported_versions: tuple[str, ...] = ()
+    is_doubtful: bool = False  # no answer reports this release, and some report another one
     is_last_line_cut_off: bool = False
-    changed: int = 0
-    near: int = 0
-    beyond: int = 0
-    noise: int = 0
-    unanswered: int = 0
     shares: float = 0.0
     first_changed: int | None = None
     first_why: str = ""
@@ -190,25 +197,28 @@ class _Tally:
 
     def add(self, exchange: Exchange, answered: Answered | None) -> None:
         """Take in one request; `answered` is None where the server did not answer."""
-        if exchange.other_version:
-            self.of_other_versions += 1
-            self.other_versions[exchange.other_version] = None
+        if exchange.is_of_other:
+            self.counts["of_other_versions"] += 1
+            self.other_versions[exchange.version] = None
             return
         if exchange.is_refused:
-            self.refused += 1
+            self.counts["refused"] += 1
             self.strict.add(1.0)
             return
-        self.rows += exchange.rows
-        if self.inputs is not None:
+        self.counts["rows"] += exchange.rows
+        if self.inputs is not None and exchange.rows:
             self.inputs.add(exchange.inputs)
         if answered is None:
-            self.unanswered += 1
+            self.counts["unanswered"] += 1
+            self.counts["unreadable"] += exchange.is_unreadable
             self._take(exchange, 1.0, exchange.why)
             return
-        self.noise += int(answered.noise.sum())
-        self.changed += int((answered.outside & ~answered.noise).sum())
-        self.beyond += int(answered.beyond.sum())
-        self.near += int((answered.flipped & ~answered.outside).sum())
+        self.counts += Counter(
+            noise=int(answered.noise.sum()),
+            changed=int((answered.outside & ~answered.noise).sum()),
+            beyond_limits=int(answered.beyond.sum()),
+            changed_near_the_boundary=int((answered.flipped & ~answered.outside).sum()),
+        )
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)
 

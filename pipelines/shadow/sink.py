@@ -160,7 +160,7 @@ class _Taker:
                 self.written.count("unreadable")
                 return _ACCEPTED
             if line is not None:
-                self.written.add(line, is_answered=True)
+                self.written.add(line, is_answered=line["response"] is not None)
             return _ACCEPTED
         if self.senders is None:
             self.written.count("unreadable")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS, FORMATS
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, LeftOutTargets, ResolvedSpec, Spec
-from paritygate.pipelines.spec.targets import name_of_target, target_meant
+from paritygate.pipelines.spec.targets import check_mixed_engines, name_of_target, target_meant
 from paritygate.precision import Precision, Variant
 from paritygate.text import nearest_first
 
@@ -44,8 +44,10 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
     prefer = promote.prefer
     if isinstance(prefer, list):
         prefer = [name for name in prefer if name in names] or None
+    targets = [target for target in spec.targets if name_of_target(target) in names]
+    check_mixed_engines(targets, "--target")
     chosen = {
-        "targets": [target for target in spec.targets if name_of_target(target) in names],
+        "targets": targets,
         "required": [name for name in spec.required if name in names] or None if spec.required else spec.required,
         "tolerance": {name: limits for name, limits in spec.tolerance.items() if name in names},
         "promote": promote.model_copy(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from paritygate.convert.checked import FIXERS
+from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import UsageError
 from paritygate.formats import why_no_bf16
 from paritygate.models.fixed_shape import FixedShape
@@ -141,6 +142,7 @@ def check_targets(
     """
     for target in targets:
         _check_target(target, available, signature, origin)
+    check_mixed_engines(targets, f"spec {origin}")
     seen: set[Any] = set()
     names = [name_of_target(target) for target in targets]
     for variant in map(variant_of_target, targets):
@@ -149,6 +151,15 @@ def check_targets(
         if key in seen:
             raise UsageError(f"spec {origin}: a target occurs twice ({', '.join(names)})", hint="name each target once")
         seen.add(key)
+
+
+def check_mixed_engines(targets: Sequence[AnyTarget], origin: str) -> None:
+    """Raise a `UsageError` for an engine of mixed precision without the target that has its file in FP16."""
+    derived = [(name, DERIVATIONS.get(name)) for name in map(name_of_target, targets)]
+    engines = [name for name, derivation in derived if derivation is not None and derivation.base == MIXED]
+    if engines and not any(isinstance(target, MixedTarget) and target.lower == "fp16" for target in targets):
+        msg = f"{origin}: target {engines[0]!r} is built from {MIXED} in fp16, which is no target"
+        raise UsageError(msg, hint=f"add {{name: {MIXED}, lower: fp16}} to the targets")
 
 
 def target_meant(name: str, known: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from paritygate.errors import MeasurementError, ParitygateError
-from paritygate.pipelines.live.server_counts import ServerCounts, counts_in
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts, counts_in
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.words import in_short, said_in

@@ -7,16 +7,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from paritygate.pipelines.live.checking import AnswerCheck
-from paritygate.pipelines.live.loops import Arrivals, Window, arrival_times, closed_loop, open_loop, percentile_of
+from paritygate.pipelines.live.loops import (
+    Arrivals,
+    Window,
+    arrival_times,
+    closed_loop,
+    milliseconds,
+    open_loop,
+    percentile_of,
+)
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.questions import Questions
-from paritygate.pipelines.live.server_counts import ServerCounts
-from paritygate.pipelines.live.server_metrics import MachineUse
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.search import Point
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
-_MS = 1000.0
 # Before each measurement, for the work of the first calls.
 _WARM_UP_S = 0.3
 _FIRST_LOOK = 32
@@ -165,9 +172,9 @@ class Meter:
             unsent=window.unsent,
             seconds=window.seconds,
             rows_per_s=window.per_second * self.questions.rows_each,
-            mean_ms=_ms(mean),
-            p50_ms=_ms(percentile_of(window.latencies, 50.0)),
-            limit_ms=_ms(at_limit),
+            mean_ms=milliseconds(mean),
+            p50_ms=milliseconds(percentile_of(window.latencies, 50.0)),
+            limit_ms=milliseconds(at_limit),
             rows_per_call=None if counted is None else counted.rows_per_call,
             queue_ms=None if counted is None else counted.queue_ms,
             compute_ms=None if counted is None else counted.compute_ms,
@@ -176,7 +183,3 @@ class Meter:
             client_share=window.client_share,
             is_within=at_limit <= self.limit.seconds,
         )
-
-
-def _ms(seconds: float) -> float | None:
-    return seconds * _MS if math.isfinite(seconds) else None

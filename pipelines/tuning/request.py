@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ExitCode, UsageError
-from paritygate.models.endpoint import EndpointLimits, limits_of
+from paritygate.errors import ExitCode
+from paritygate.models.endpoint import EndpointLimits
 from paritygate.pipelines.live.loops import Arrivals
+from paritygate.pipelines.live.result import DEFAULT_LIMITS
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.search import Point
 from paritygate.roots import Root
 from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
-
-# A limit in total instead of one a second, because the server is loaded on purpose.
-DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,17 +87,3 @@ class TuneResult:
         """The exit code of the command."""
         codes = {"pass": ExitCode.PASS, "fail": ExitCode.PARITY_FAILED}
         return codes.get(self.verdict, ExitCode.INCONCLUSIVE)
-
-
-def limits_of_tune(given: Mapping[str, float]) -> EndpointLimits:
-    """Return limits on requests by the names of `EndpointLimits`, except the rate.
-
-    Raises:
-        UsageError: A name is unknown or the rate, or a limit is not above 0.
-    """
-    if "requests_per_second" in given:
-        msg = "endpoint limit 'requests_per_second' does not apply to tune, which measures the rate"
-        raise UsageError(
-            msg, hint=("limit the load with --callers, or the number of requests with --endpoint requests=N")
-        )
-    return limits_of({**asdict(DEFAULT_LIMITS), **given})

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from paritygate.pipelines.live.server_metrics import MachineUse
+from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.serving.triton.settings import Settings
 
 # A throughput has to be higher by so much to count, because less is noise. A latency alone counts from a tenth less

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.endpoint import Endpoint, Protocol, parse_endpoint
+from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.questions import Questions
-from paritygate.pipelines.live.server_metrics import MetricsPage
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.control import ModelControl, NoControl
 from paritygate.pipelines.tuning.measuring import LatencyLimit, Meter

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from paritygate.errors import UsageError
+
+_Number = TypeVar("_Number", int, float)
 
 _TIME = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*(?P<unit>us|ms|s)")
 _UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
@@ -30,22 +34,19 @@ def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> fl
 
 def whole_values(option: str, text: str) -> list[int]:
     """Return the whole numbers of a list such as `1,2,4`; raise UsageError for others, or below 1."""
-    try:
-        values = [int(each) for each in text.split(",")]
-    except ValueError:
-        values = []
-    if values and min(values) >= 1:
-        return values
-    msg = f"{option} {text!r} is no list of whole numbers from 1 on"
-    raise UsageError(msg, hint=f"write for example {option} 1,2,4")
+    return _values(option, text, int, what="whole numbers from 1 on", example="1,2,4")
 
 
 def rates_of(option: str, text: str) -> list[float]:
     """Return the numbers of a list such as `50,100`; raise UsageError for others, or not above 0."""
+    return _values(option, text, float, what="numbers above 0", example="50,100")
+
+
+def _values(option: str, text: str, read: Callable[[str], _Number], *, what: str, example: str) -> list[_Number]:
     try:
-        values = [float(each) for each in text.split(",")]
+        values = [read(each) for each in text.split(",")]
     except ValueError:
         values = []
     if values and all(0 < value < math.inf for value in values):
         return values
-    raise UsageError(f"{option} {text!r} is no list of numbers above 0", hint=f"write for example {option} 50,100")
+    raise UsageError(f"{option} {text!r} is no list of {what}", hint=f"write for example {option} {example}")

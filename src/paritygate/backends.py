@@ -107,6 +107,7 @@ BACKENDS: dict[str, Backend] = {
         _backend("pillow", "PIL", ("pillow",), "images", "read pictures as samples"),
         _backend("grpcio", "grpc", ("grpcio",), "endpoint", "ask models on servers over gRPC"),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
+        _backend("ray", "ray", ("ray",), "ray", "compare and run on several machines"),
     )
 }
 

@@ -14,6 +14,7 @@ __all__ = [
     "ConversionError",
     "ExitCode",
     "InputFileError",
+    "LostWorkerError",
     "MeasurementError",
     "MissingBackendError",
     "MissingGpuError",
@@ -135,6 +136,10 @@ class MissingGpuError(MissingBackendError, NotRunHereError):
 
 class BackendError(ParitygateError, RuntimeError):
     """A runtime refused a model or crashed."""
+
+
+class LostWorkerError(BackendError):
+    """A process that did a part of the work died without a result."""
 
 
 class MeasurementError(ParitygateError):

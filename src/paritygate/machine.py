@@ -30,6 +30,7 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 _COMPUTE_CAPABILITY = (75, 76)
 _NAME_BYTES = 256
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
+THREADS = "PARITYGATE_THREADS"
 # Variables that make libraries below the frameworks compute float32 in less, and the values that do not.
 # NVIDIA_TF32_OVERRIDE overrides the framework; the others belong to oneDNN and TensorFlow.
 _LOWERING_VARIABLES = {
@@ -193,7 +194,23 @@ def _versions_in(places: tuple[tuple[str, int | None], ...]) -> dict[str, str]:
 
 def available_processors() -> int:
     """Return how many processors this process may use, or has where the system does not show that."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(processors, threads_allowed() or processors)
+
+
+def threads_allowed() -> int | None:
+    """Return the most threads of a model, from the environment variable PARITYGATE_THREADS; None without it.
+
+    Raises:
+        UsageError: It is no number above 0.
+    """
+    text = os.environ.get(THREADS, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text)):
+        msg = f"{THREADS} is {text!r} (allowed: a number above 0)"
+        raise UsageError(msg, hint=f"unset {THREADS}, or give it the number of processors for one model")
+    return int(text)
 
 
 def user_name() -> str:

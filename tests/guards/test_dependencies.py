@@ -33,6 +33,7 @@ EXTRAS_PINNED = {
     "endpoint",
     "images",
     "litert",
+    "metrics",
     "parquet",
     "signing",
     "stores",

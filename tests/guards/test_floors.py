@@ -43,7 +43,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "release": {"rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "serving"},
     "live": {"process", "compare", "run", "report", "release"},
     "tuning": {"process", "spec", "report", "release", "serving", "live"},
-    "shadow": {"process", "run", "release", "live"},
+    "shadow": {"process", "compare", "run", "release", "live"},
     "selftest": {"process", "spec", "compare", "run", "report"},
     "jobs": {
         "process",
@@ -59,7 +59,8 @@ MAY_IMPORT_IN_PIPELINES = {
     },
     "run_spec": {"process", "cache", "spec", "compare", "run", "choice", "report", "release"},
     "planning": {"process", "cache", "spec", "run", "run_spec"},
-    "fleet": set(),
+    "scale": {"process", "compare"},
+    "fleet": {"scale"},
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
@@ -68,14 +69,14 @@ MAY_IMPORT_IN_PIPELINES = {
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
-        *("diagnose", "shadow", "repair", "live", "fleet"),
+        *("diagnose", "shadow", "repair", "live", "fleet", "scale"),
     },
 }
 MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}
 # Where users come in: the command, the Python API and the plugin of pytest. They stand above all, and nothing imports
 # them; of `__init__.py`, which shows the API, only the version is read.
-API = {"paritygate.api", "paritygate.api.releases", "paritygate.api.runs"}
+API = {"paritygate.api", "paritygate.api.releases", "paritygate.api.runs", "paritygate.live.locust"}
 ENTRANCES = {"__main__.py", "__init__.py", "pytest_plugin.py"}
 
 

@@ -300,6 +300,7 @@ def test_batches_of_other_sizes_reach_a_module() -> None:
     assert result.probes.asked["shapes"].rows > 0
 
 
+@pytest.mark.children
 @pytest.mark.torch
 @pytest.mark.usefixtures("folder")
 def test_a_module_callable_is_compared_in_a_child_process_by_the_command_as_well(

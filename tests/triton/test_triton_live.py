@@ -16,7 +16,7 @@ from tests.processes import is_alive, wait_until
 from tests.triton.conftest import GOLDEN
 
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
-from paritygate.pipelines.live.server_metrics import MetricsPage
+from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.validate.runners.endpoint.client import Pace
 from paritygate.validate.runners.endpoint.open_inference import OpenInference

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 # Each of these modules offers `find(case)`, which yields causes that need no trial, in this order.
-FACTS: Mapping[str, str] = {"training_mode": "paritygate.validate.causes.training_mode"}
+FACTS: Mapping[str, str] = {
+    "training_mode": "paritygate.validate.causes.training_mode",
+    "intermittent": "paritygate.validate.causes.intermittent",
+}
 # Each of these modules offers `trials(case)`, which yields those that fit the inputs.
 TRIALS: Mapping[str, str] = {
     "input_order": "paritygate.validate.causes.input_order",

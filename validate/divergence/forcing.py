@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.validate.divergence.node_differences import Sides
@@ -23,6 +25,7 @@ _FAR_BETTER = 0.1
 _MOST_BYTES = 128 * 2**20
 # A value has at most so many bytes.
 _LONGEST = 8
+_NOTHING: Mapping[str, NDArray[Any]] = {}
 
 
 class Forcing:
@@ -69,13 +72,14 @@ class Forcing:
         arrays = self._own.get(name)
         return arrays[0].ndim if arrays else None
 
-    def error_with(self, pairs: Mapping[str, str]) -> float:
+    def error_with(self, pairs: Mapping[str, str], constants: Mapping[str, NDArray[Any]] = _NOTHING) -> float:
         """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit.
 
-        Where the budget does not allow the run, it is infinity too.
+        `constants` are new values of constants. Where the budget does not allow the run, it is infinity too.
         """
         try:
-            return self._error_of(self.values_of(pairs))
+            changed = {name: [array] * len(self._feeds) for name, array in constants.items()}
+            return self._error_of({**self.values_of(pairs), **changed})
         except (BackendError, BudgetSpentError, ValueError, LookupError, TypeError):
             # A tensor of another shape or dtype does not fit here; nor does a sequence or a map.
             return float("inf")

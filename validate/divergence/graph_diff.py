@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
 from paritygate.validate.divergence.frontier import Frontier
-from paritygate.validate.divergence.inputs import check_feeds, pairs_of
-from paritygate.validate.divergence.matching import Matching, match, sketches_of
+from paritygate.validate.divergence.matching import Matching, check_feeds, match, pairs_of, sketches_of
 from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.region import region_at
 from paritygate.validate.tensors.inner_values import Feed

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
-from paritygate.validate.divergence.inputs import check_feeds, pairs_of
-from paritygate.validate.divergence.matching import Matching, match, sketches_of
+from paritygate.validate.divergence.matching import Matching, check_feeds, match, pairs_of, sketches_of
 from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.overflow import LARGEST, first_overflow
+from paritygate.validate.divergence.places import growth_of, located_at, with_graphs
 from paritygate.validate.divergence.proof import Proof
 from paritygate.validate.divergence.region import Region, merged, region_at, whole_region
 from paritygate.validate.divergence.result import (
@@ -26,8 +26,6 @@ from paritygate.validate.divergence.result import (
     PROVEN,
     Divergence,
     Located,
-    Step,
-    TensorPair,
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
@@ -35,7 +33,7 @@ from paritygate.validate.divergence.span import Spans
 from paritygate.validate.tensors.inner_values import Arrays, Feed, read_inner, read_outputs
 from paritygate.validate.tensors.meter import BudgetSpentError, Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
-from paritygate.validate.tensors.tensor_graph import FRAMEWORKS, TensorGraph
+from paritygate.validate.tensors.tensor_graph import FUSED, TensorGraph
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -198,7 +196,7 @@ class _Search:
         others = [self._theirs.producers[nearest]] if nearest and errors[nearest] <= limit else []
         words = say("divergence.overflow", operator=found.node.op_type, largest=found.largest, limit=LARGEST)
         words += say("divergence.overflow_more", count=found.others) if found.others else ()
-        return [_located(Region(candidate=[found.node], reference=others, words=words), LIKELY)]
+        return [located_at(Region(candidate=[found.node], reference=others, words=words), LIKELY)]
 
     def _exchanged(self) -> list[Located]:
         """Return the outputs with the values of another output of the reference, if that explains all differences."""
@@ -215,7 +213,7 @@ class _Search:
                 return []
             others = [self._theirs.producers[other] for other in equal if other in self._theirs.producers]
             words = say("divergence.exchanged", output=name, other=equal[0])
-            places.append(_located(Region(candidate=[node], reference=others[:1], words=words), PROVEN))
+            places.append(located_at(Region(candidate=[node], reference=others[:1], words=words), PROVEN))
         return places
 
     def _spread_over_weights(self) -> list[Located]:
@@ -225,7 +223,7 @@ class _Search:
             return []
         nodes = [node for node in self._ours.nodes if set(pairs).intersection(node.input)]
         others = [node for node in self._theirs.nodes if set(pairs.values()).intersection(node.input)]
-        return [_located(Region(candidate=nodes, reference=others, words=words), PROVEN)]
+        return [located_at(Region(candidate=nodes, reference=others, words=words), PROVEN)]
 
     def _places(self, tolerance: float) -> list[Located]:
         """Return where the models part at this tolerance: places are forced until the outputs agree."""
@@ -264,15 +262,23 @@ class _Search:
             limits = self._limit, self._inner_limit
             proof = Proof(self._ours, self._feeds, forcing, (self._sketches, self._wanted), limits)
             needed = proof.needed(forcing.forced, chosen)
-            places = [chosen[name] for name in needed]
-            # What was forced corrects the nodes that are not named too, so it proves nothing of those that are.
-            is_proven = not any(place.unnamed for place in places) and proof.holds(needed, chosen)
-            certainty = PROVEN if is_proven else _certainty(len(needed))
-            return [_located(region, POSSIBLE if region.unnamed else certainty) for region in merged(places)]
+            places = [self._alone(name, needed, chosen[name]) for name in needed]
+            rest = [place.rest for place in places if place.rest is not None]
+            # What was forced corrects the rest too, or what follows in the candidate, so it proves nothing.
+            is_open = rest or any(FUSED in node.op_type for place in places for node in place.reference)
+            certainty = PROVEN if not is_open and proof.holds(needed, chosen) else _certainty(len(needed))
+            named = [located_at(region, certainty) for region in merged(places)]
+            return [*named, *(located_at(region, POSSIBLE) for region in rest)]
         # A place where the files show a difference is likelier than one where only values differ.
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
-        return [_located(region, _certainty(len(first))) for region in first]
+        return [located_at(region, _certainty(len(first))) for region in first]
+
+    def _alone(self, name: str, needed: Mapping[str, str], place: Region) -> Region:
+        """Return a place without its rest if its constants alone correct the outputs."""
+        others = {each: other for each, other in needed.items() if each != name}
+        is_alone = place.constants and self._forcing.error_with(others, place.constants) <= self._limit
+        return replace(place, rest=None) if is_alone else place
 
     @property
     def _is_foreign(self) -> bool:
@@ -361,8 +367,8 @@ class _Search:
             tolerance=tolerance,
             matched=sum(bool(self._partners.matched(name, tolerance)) for name in names),
             tensors=len(names),
-            located=tuple(places),
-            growth=tuple(_growth(self._ours, self._partners)),
+            located=tuple(with_graphs(place, self._ours, self._theirs) for place in places),
+            growth=tuple(growth_of(self._ours, self._partners)),
         )
 
 
@@ -372,7 +378,7 @@ def _certainty(places: int) -> str:
 
 
 def _is_quantizing(node: onnx.NodeProto) -> bool:
-    return node.op_type in {"QuantizeLinear", "DynamicQuantizeLinear"}
+    return node.op_type in {"QuantizeLinear", "DynamicQuantizeLinear", "FakeQuantize", "QUANTIZE"}
 
 
 def _are_unknown(pair: tuple[Sketch, Sketch]) -> bool:
@@ -381,37 +387,6 @@ def _are_unknown(pair: tuple[Sketch, Sketch]) -> bool:
 
 def _places_of(divergence: Divergence) -> tuple[bool, int]:
     return not divergence.located, len(divergence.located)
-
-
-def _located(region: Region, certainty: str) -> Located:
-    return Located(
-        candidate_nodes=tuple(node.name for node in region.candidate),
-        reference_nodes=tuple(node.name for node in region.reference),
-        op_types=tuple(node.op_type for node in region.candidate),
-        reference_op_types=tuple(node.op_type for node in region.reference),
-        reference_code=tuple(node.doc_string if node.domain in FRAMEWORKS else "" for node in region.reference),
-        words=region.words,
-        proven=certainty == PROVEN,
-        certainty=certainty,
-        reads=tuple(TensorPair(candidate=name, reference=other) for name, other in _reads(region)),
-        makes=None if region.end is None else TensorPair(candidate=region.end[0], reference=region.end[1]),
-    )
-
-
-def _reads(region: Region) -> list[tuple[str, str]]:
-    """Return the equal tensors that the nodes of either side read, each once; none if not all nodes are known."""
-    pairs = dict.fromkeys((*region.inputs.items(), *(region.edges or ())))
-    return list(pairs) if region.end is not None else []
-
-
-def _growth(graph: TensorGraph, partners: Matching) -> Iterator[Step]:
-    for name in graph.inner():
-        nearest = next(iter(partners.partners.get(name, ())), None)
-        yield Step(
-            tensor=name,
-            partner=None if nearest is None else nearest.name,
-            error=None if nearest is None else nearest.error,
-        )
 
 
 def _outputs_of(

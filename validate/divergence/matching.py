@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.errors import UsageError
 from paritygate.validate.divergence.same_values import MOVING, passed_on
 from paritygate.validate.divergence.sketch import Sketch, sketch_of
 from paritygate.validate.tensors.inner_values import Arrays, Feed, read_inner
@@ -130,3 +131,18 @@ def _largest_errors(
     with np.errstate(divide="ignore", invalid="ignore"):
         errors: NDArray[np.float64] = np.nan_to_num(off / scale, nan=0.0, posinf=np.inf).max(axis=1, initial=0.0)
     return errors
+
+
+def pairs_of(names: Sequence[str], others: Sequence[str]) -> dict[str, str] | None:
+    """Return the other model's name of each, by name, or in order where names differ; None if the numbers differ."""
+    if set(names) == set(others):
+        return {name: name for name in names}
+    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
+
+
+def check_feeds(graph: TensorGraph, feeds: Sequence[Feed]) -> None:
+    """Raise a `UsageError` if the feeds lack an input of the graph."""
+    if all(name in feeds[0] for name in graph.inputs):
+        return
+    msg = f"the samples lack inputs of the reference (got {', '.join(feeds[0])}; expected {', '.join(graph.inputs)})"
+    raise UsageError(msg, hint="give samples with these inputs; --columns renames those of a table")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from paritygate.validate.divergence.node_differences import attributes_of, shown
 from paritygate.validate.divergence.weights import constants_of
 from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
 _Side = tuple[TensorGraph, Sequence["onnx.NodeProto"]]
 # The names in PyTorch, and those in ONNX. What changes only the training is not here, such as momentum.
@@ -48,7 +52,7 @@ _WORDS = (
     ("concat", "cat", "concatv", "stack", "pack", "concatenate"),
     ("split", "chunk", "unbind", "splitv"),
     ("add", "biasadd", "addv", "addn"),
-    ("pow", "square", "squareddifference"),
+    ("pow", "power", "square", "squareddifference"),
     ("maxpool", "maxpoolwithindices"),
     ("averagepool", "avgpool"),
     ("swish", "silu"),
@@ -57,18 +61,32 @@ _WORDS = (
     ("where", "select", "selectv", "maskedfill"),
     ("batchnorm", "fusedbatchnormv", "nativebatchnorm", "fusedbatchnorm"),
     ("relu", "clamp", "clip"),
+    ("mul", "multiply"),
+    ("sub", "subtract"),
+    ("div", "divide", "realdiv"),
+    ("conv", "convolution", "groupconvolution", "depthwiseconv"),
+    ("sigmoid", "logistic"),
 )
 _MEANING = {word: words[0] for words in reversed(_WORDS) for word in words}
 _PARTS = re.compile(r"^(reduce|native|adaptive|global|fused)|(alization|\d+d?|nd)$")
 
 
-def attributes_that_differ(
-    candidate: _Side, reference: _Side, rank: int | None
-) -> tuple[onnx.NodeProto, onnx.NodeProto, list[Words]] | None:
-    """Return the one pair of nodes of one meaning whose attributes differ, and how; None for none.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """A node of the candidate, its partners, and how they differ; `constant` is a wrong one, and its right values."""
+
+    node: onnx.NodeProto
+    others: Sequence[onnx.NodeProto]
+    words: Words
+    constant: tuple[str, NDArray[Any]] | None = None
+
+
+def attributes_that_differ(candidate: _Side, reference: _Side, rank: int | None) -> list[Difference]:
+    """Return the pairs of nodes of one meaning whose attributes differ.
 
     One side is PyTorch, and the other ONNX. `rank` is that of the tensor that they make, None if unknown.
     """
+    found = []
     for node in candidate[1]:
         others = [other for other in reference[1] if are_alike(node.op_type, other.op_type)]
         same = [each for each in candidate[1] if others and are_alike(each.op_type, others[0].op_type)]
@@ -83,25 +101,29 @@ def attributes_that_differ(
             if name in ours and other in theirs and _differ(_place(name, ours, rank), _place(other, theirs, rank))
         ]
         if words:
-            return node, others[0], words
-    return None
+            found.append(Difference(node=node, others=others, words=joined(words, "; ")))
+    return found
 
 
-def epsilon_that_differs(candidate: _Side, reference: _Side) -> tuple[onnx.NodeProto, Words] | None:
+def epsilon_that_differs(candidate: _Side, reference: _Side) -> list[Difference]:
     """Return the Add of the candidate whose small constant is not the epsilon of the reference's normalisation."""
     values = [attributes_of(node, reference[0]).get(_EPSILON) for node in reference[1]]
     wanted = [value for value in values if isinstance(value, float)]
     added = [
-        (node, float(constant.reshape(-1)[0]))
+        (node, node.input[at], constant)
         for node in candidate[1]
         if node.op_type == "Add"
-        for constant in constants_of(candidate[0], node).values()
+        for at, constant in constants_of(candidate[0], node).items()
         if constant.size == 1 and abs(float(constant.reshape(-1)[0])) < _SMALL
     ]
-    if len(wanted) != 1 or len(added) != 1 or not _differ(added[0][1], wanted[0]):
-        return None
-    node, value = added[0]
-    return node, say("divergence.attribute", name="epsilon", candidate=shown(value), reference=shown(wanted[0]))
+    if len(wanted) != 1 or len(added) != 1:
+        return []
+    ((node, name, constant),) = added
+    value = float(constant.reshape(-1)[0])
+    if not _differ(value, wanted[0]):
+        return []
+    words = say("divergence.attribute", name="epsilon", candidate=shown(value), reference=shown(wanted[0]))
+    return [Difference(node=node, others=reference[1], words=words, constant=(name, np.full_like(constant, wanted[0])))]
 
 
 def _place(name: str, attributes: Mapping[str, Any], rank: int | None) -> Any:  # noqa: ANN401 - a value of an attribute

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from paritygate.validate.divergence.frontier import Frontier
 from paritygate.validate.divergence.node_differences import Sides, differences_of_nodes
@@ -14,6 +14,7 @@ from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
 # More nodes of the reference are no place.
 _MOST_NODES = 12
@@ -26,8 +27,8 @@ class Region:
     `reference` has its nodes between the same tensors; it is empty where the candidate has one too many. `start` has
     the shared tensors, each by the candidate's name and the reference's. `is_clear` means that the files show the
     difference. `end` is the tensor that is forced, and the reference's in its place. `edges` are the tensors that the
-    reference reads here, each by the candidate's name and its own; None if not all nodes are known. `unnamed` are the
-    candidate's other nodes that `end` corrects: they may be wrong as well.
+    reference reads here, each by the candidate's name and its own; None if not all nodes are known. `rest` has
+    the other nodes that `end` corrects, which may be wrong as well; `constants` are the right values of those here.
     """
 
     candidate: Sequence[onnx.NodeProto]
@@ -37,7 +38,8 @@ class Region:
     is_clear: bool = True
     end: tuple[str, str] | None = None
     edges: Sequence[tuple[str, str]] | None = None
-    unnamed: Sequence[onnx.NodeProto] = ()
+    rest: Region | None = None
+    constants: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def read(self) -> set[str]:

@@ -19,6 +19,16 @@ class TensorPair:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnNode:
+    """A node at a place (`is_here`) or near it, and the names of the drawn nodes that it reads."""
+
+    name: str
+    op_type: str
+    reads: tuple[str, ...]
+    is_here: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
     """Hold a place at which the candidate parts from the reference.
 
@@ -29,7 +39,8 @@ class Located:
     the text of `words`.
 
     The place is between `reads`, the equal tensors that its nodes read, and `makes`, the tensor in which the models
-    part. `makes` is None, and `reads` is empty, where not all nodes between them are known.
+    part. `makes` is None, and `reads` is empty, where not all nodes between them are known. The graphs are of at most
+    ten nodes each, there and around it.
     """
 
     candidate_nodes: tuple[str, ...]
@@ -42,6 +53,8 @@ class Located:
     reads: tuple[TensorPair, ...] = ()
     makes: TensorPair | None = None
     reference_code: tuple[str, ...] = ()
+    candidate_graph: tuple[DrawnNode, ...] = ()
+    reference_graph: tuple[DrawnNode, ...] = ()
     what: str = ""
 
     def __post_init__(self) -> None:
@@ -50,7 +63,7 @@ class Located:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """How far an inner tensor of the candidate is from its nearest partner.
+    """How far an inner tensor of the candidate, which `node` makes, is from its nearest partner.
 
     Attributes:
         error: The largest error, relative to a value plus the root mean square of the tensor; None without a partner.
@@ -59,6 +72,7 @@ class Step:
     tensor: str
     partner: str | None
     error: float | None
+    node: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

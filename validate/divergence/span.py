@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.divergence.node_differences import Sides
-from paritygate.validate.divergence.operators import are_alike, attributes_that_differ, epsilon_that_differs
+from paritygate.validate.divergence.operators import Difference, are_alike, attributes_that_differ, epsilon_that_differs
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch, error_between
-from paritygate.validate.divergence.span_weights import weight_that_differs
+from paritygate.validate.divergence.span_weights import weights_that_differ
 from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, joined, say
 
@@ -64,39 +64,37 @@ class Spans:
         ]
         start = tuple(dict.fromkeys(pair for node in ours for pair in sides.start_of(node)))
         place = replace(region, start=start, end=(name, other), edges=pairs)
-        found = weight_that_differs((sides.candidate, ours), (sides.reference, theirs))
-        if found is not None:
-            return self._of_one(place, ours, theirs, (found.node, [found.other], found.words))
         both = (sides.candidate, ours), (sides.reference, theirs)
-        differing = attributes_that_differ(*both, rank)
-        if differing is not None:
-            node, partner, differences = differing
-            return self._of_one(place, ours, theirs, (node, [partner], joined(differences, "; ")))
-        added = epsilon_that_differs(*both)
-        if added is not None:
-            return self._of_one(place, ours, theirs, (added[0], theirs, added[1]))
+        differences = [*weights_that_differ(*both), *attributes_that_differ(*both, rank)]
+        differences = differences or epsilon_that_differs(*both)
+        if differences:
+            return self._of_some(place, ours, theirs, differences)
         words, is_clear = _difference(ours, theirs)
         return replace(place, candidate=ours, reference=theirs, words=words, is_clear=is_clear)
 
-    def _of_one(
+    def _of_some(
         self,
         place: Region,
         ours: Sequence[onnx.NodeProto],
         theirs: Sequence[onnx.NodeProto],
-        found: tuple[onnx.NodeProto, Sequence[onnx.NodeProto], Words],
+        found: Sequence[Difference],
     ) -> Region:
-        """Return the place with the node that shows a difference, and the others that forcing corrects too.
+        """Return the place with the nodes that show a difference; its `rest` has the others that forcing corrects too.
 
         The nodes of one operator of the reference are named together.
         """
-        node, partners, words = found
-        others = [each for each in ours if each is not node]
+        nodes = list({each.node.name: each.node for each in found}.values())
+        partners = list({other.name: other for each in found for other in each.others}.values())
+        words = joined([each.words for each in found], "; ")
+        shown = {each.name for each in [*nodes, *partners]}
+        others = [each for each in ours if each.name not in shown]
         if len(theirs) == 1 or not others:
-            return replace(place, candidate=[node, *others], reference=partners, words=words)
+            return replace(place, candidate=[*nodes, *others], reference=partners, words=words)
         first = list({other: name for name, other in place.start}.values()) or self.sides.candidate.inputs
         more = say("divergence.not_alone", names=first, end=place.end[0] if place.end else "")
-        words = joined([words, more], "; ")
-        return replace(place, candidate=[node], reference=partners, words=words, unnamed=others)
+        rest = Region(candidate=others, reference=[each for each in theirs if each.name not in shown], words=more)
+        right = dict(each.constant for each in found if each.constant is not None)
+        return replace(place, candidate=nodes, reference=partners, words=words, rest=rest, constants=right)
 
     def force(self, regions: Sequence[Region], forcing: Forcing, before: float) -> dict[str, Region]:
         """Force the place that explains most of the error alone, else all of them; return those by forced tensor."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.validate.divergence.operators import are_alike
+from paritygate.validate.divergence.operators import Difference, are_alike
 from paritygate.validate.divergence.weights import constants_of, difference
 from paritygate.validate.tensors.tensor_graph import TensorGraph
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     import onnx
@@ -25,20 +24,12 @@ _MATRIX = 2
 _OTHER = 0.9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangedWeight:
-    """A weight that differs, and the nodes that read it."""
-
-    node: onnx.NodeProto
-    other: onnx.NodeProto
-    words: Words
-
-
-def weight_that_differs(candidate: _Side, reference: _Side) -> ChangedWeight | None:
-    """Return the weight of the candidate's nodes that differs from that of the reference's; None if none is sure."""
+def weights_that_differ(candidate: _Side, reference: _Side) -> list[Difference]:
+    """Return the weights of the candidate's nodes that surely differ from those of the reference's."""
     theirs = [
         (node, values) for node in reference[1] for values in constants_of(reference[0], node).values() if values.shape
     ]
+    found = []
     for node in candidate[1]:
         for at, values in constants_of(candidate[0], node).items():
             near = _nearest(node, values, theirs) if values.shape else None
@@ -48,8 +39,9 @@ def weight_that_differs(candidate: _Side, reference: _Side) -> ChangedWeight | N
             is_folded = len(reference[1]) > 1 or not are_alike(node.op_type, near[0].op_type)
             if words and not (is_folded and words[0].key in _OF_FOLDED):
                 what = say("divergence.constant", number=at, input=node.input[at], difference=words)
-                return ChangedWeight(node=node, other=near[0], words=what)
-    return None
+                right = node.input[at], near[1].astype(values.dtype)
+                found.append(Difference(node=node, others=[near[0]], words=what, constant=right))
+    return found
 
 
 def _nearest(
@@ -77,8 +69,10 @@ def _layouts(node: onnx.NodeProto, other: onnx.NodeProto, wanted: NDArray[Any]) 
             return [wanted if is_turned else wanted.T]
         return [wanted, wanted.T]
     if wanted.ndim > _MATRIX:
-        # TensorFlow has the channels last, in and then out; ONNX and PyTorch have them first, out and then in.
-        spatial = range(wanted.ndim - 2)
+        # TensorFlow has the channels last, in and then out; ONNX and PyTorch have them first, out and then in. TFLite
+        # has one of them at each end.
+        spatial, inner = range(wanted.ndim - 2), range(1, wanted.ndim - 1)
         last, before = wanted.ndim - 1, wanted.ndim - 2
-        return [wanted, wanted.transpose(last, before, *spatial), wanted.transpose(before, last, *spatial)]
+        orders = ((last, before, *spatial), (before, last, *spatial), (0, last, *inner), (last, 0, *inner))
+        return [wanted, *(wanted.transpose(order) for order in orders)]
     return [wanted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
@@ -22,7 +22,7 @@ from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
+from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.measure.tolerance import Limits, limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere
@@ -55,14 +55,10 @@ class GateResult:
     matches: Mapping[str, MatchStatistics] = field(default_factory=dict)  # by the name of the rule
 
 
-class _State(Protocol):
+class _State(ExactFigures, Protocol):
     """Figures that take in those of the rows that come next."""
 
     def take_in(self, other: Any) -> None: ...  # noqa: ANN401 - of its own class
-
-    def to_data(self) -> dict[str, Any]: ...
-
-    def read(self, data: Mapping[str, Any]) -> None: ...
 
 
 class _Measure(_State, Protocol):
@@ -102,7 +98,7 @@ class Measures:
         self._match_repeats = tuple(MatchRepeats(rule) for rule in rules.matches)
         # Those of outputs that are compared, by their names in JSON data.
         self._parts: dict[str, _Measure] = {
-            "outputs": self._comparison,
+            "outputs": cast("_Measure", self._comparison),
             "strata": self._strata,
             "padding": self._padding,
             **{f"gold {name}": item for name, item in self._gold.items()},

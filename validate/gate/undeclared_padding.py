@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
+from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, OutputComparison
 from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.measure.valid_positions import left_out_of, only_left_out
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
@@ -78,11 +78,11 @@ class PaddingComparison:
 
     def to_data(self) -> dict[str, Any]:
         """Return the exact figures of ended passes as JSON data."""
-        return self._comparison.to_data()
+        return cast("ExactFigures", self._comparison).to_data()
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        self._comparison.read(data)
+        cast("ExactFigures", self._comparison).read(data)
 
     def finish(self) -> Iterator[Check]:
         """Yield a check for each output with such positions: a finding where they differ."""

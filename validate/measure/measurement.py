@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,16 @@ class Measurement:
     mismatches: int | None
     patterns: Mapping[str, RowPattern] = field(default_factory=dict)
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
+
+
+class ExactFigures(Protocol):
+    """A comparison of one ended pass whose figures are JSON data, such as an `ExactComparison`."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the figures as JSON data."""
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
 
 
 class OutputComparison:
@@ -391,14 +401,6 @@ class OutputComparison:
                 if name in self._octaves and name in results
             },
         )
-
-    def to_data(self) -> dict[str, Any]:
-        """Return the figures of ended passes as JSON data; only an exact comparison has such."""
-        raise NotImplementedError
-
-    def read(self, data: Mapping[str, Any]) -> None:
-        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        raise NotImplementedError
 
     def _state(self, name: str) -> DiffState:
         return self.states[name]

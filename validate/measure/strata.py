@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
+from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 
@@ -73,7 +73,7 @@ class StratifiedComparison:
     def to_data(self) -> dict[str, Any]:
         """Return the exact figures of ended passes as JSON data."""
         return {
-            name: {value: rows.comparison.to_data() for value, rows in comparisons.items()}
+            name: {value: cast("ExactFigures", rows.comparison).to_data() for value, rows in comparisons.items()}
             for name, comparisons in self._comparisons.items()
         }
 
@@ -81,7 +81,7 @@ class StratifiedComparison:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
         for name in self._comparisons:
             for value, part in data[name].items():
-                self._of_value(name, value).comparison.read(part)
+                cast("ExactFigures", self._of_value(name, value).comparison).read(part)
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""

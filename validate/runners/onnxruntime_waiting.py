@@ -1,9 +1,11 @@
-"""Sets how threads of ONNX Runtime wait for their next work: busily, or without using a core."""
+"""Sets how many threads ONNX Runtime uses, and how they wait: busily, or without using a core."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+
+from paritygate.machine import threads_allowed
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -20,6 +22,8 @@ def set_waiting(options: onnxruntime.SessionOptions) -> None:
     the default: faster on an idle machine, slower next to other work. Outputs are the same.
     """
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    # The number that a caller has set is one thread.
+    options.intra_op_num_threads = options.intra_op_num_threads or threads_allowed() or 0
     if os.environ.get(_POLICY, "").lower() == _PASSIVE:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")

@@ -38,7 +38,9 @@ _ELSEWHERE = (
 # INT8 outputs of QUANTIZE show that a network is quantized.
 _NOT_COMPUTING = MOVING - {QUANTIZE}
 # TF32 is a way to compute FLOAT, which no layer reports.
-_PRECISIONS = {dtype: precision for precision, dtype in DTYPE_OF_PRECISION.items() if precision is not Precision.TF32}
+# These have the dtype of another precision.
+_SHARING = frozenset({Precision.TF32, Precision.MIXED})
+_PRECISIONS = {dtype: precision for precision, dtype in DTYPE_OF_PRECISION.items() if precision not in _SHARING}
 
 
 def open_model(loaded: LoadedModel) -> TensorrtRunner:

@@ -9,7 +9,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError
 from paritygate.models.example import example_of
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
-from paritygate.models.source import OF_TENSORFLOW, OF_TORCH, ModelRef, SourceKind
+from paritygate.models.source import MODELS_WITH_INNER_TENSORS, OF_TENSORFLOW, OF_TORCH, ModelRef, SourceKind
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
 from paritygate.validate.tensors.tensor_graph import Feed, TensorGraph
@@ -56,13 +56,20 @@ def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signatu
 
         return torch_graph(cast("TorchRunner", runner), feeds[0], meter)
     kind = runner.loaded.ref.kind
+    inputs, outputs = ([spec.name for spec in specs] for specs in (runner.signature.inputs, runner.signature.outputs))
+    if kind is SourceKind.OPENVINO:
+        from paritygate.validate.tensors.openvino_values import openvino_graph
+
+        return openvino_graph(ref.path, inputs, outputs, meter)
+    if kind is SourceKind.TFLITE:
+        from paritygate.validate.tensors.tflite_values import tflite_graph
+
+        return tflite_graph(ref.path, inputs, outputs, meter)
     if kind in OF_TENSORFLOW:
         from paritygate.validate.tensors.tensorflow_values import tensorflow_graph
 
         return tensorflow_graph(cast("KerasRunner", runner), feeds[0], meter)
-    msg = (
-        f"the inner tensors of {ref.text} cannot be read (got {kind}, expected a model of ONNX, PyTorch or TensorFlow)"
-    )
+    msg = f"the inner tensors of {ref.text} cannot be read (got {kind}, expected {MODELS_WITH_INNER_TENSORS})"
     raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")
 
 

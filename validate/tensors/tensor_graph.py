@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,8 +21,13 @@ Feed = Mapping[str, NDArray[np.generic]]
 Arrays = Sequence[NDArray[np.generic]]
 
 # The domains of nodes that are operators of another framework.
-TORCH, TENSORFLOW = "torch", "tensorflow"
-FRAMEWORKS = frozenset({TORCH, TENSORFLOW})
+TORCH, TENSORFLOW, OPENVINO, TFLITE = "torch", "tensorflow", "openvino", "tflite"
+# In the name of an operator that applies another one to its result, so that the value between does not exist.
+FUSED = "+"
+FRAMEWORKS = frozenset({TORCH, TENSORFLOW, OPENVINO, TFLITE})
+# A tensor with the channels first, as ONNX has them, where the model has them last.
+_FIRST = "/channels_first"
+_LEAST_RANK, _MOST_RANK = 3, 5
 
 
 class InnerValues(Protocol):
@@ -134,6 +139,42 @@ def graph_of(
         outputs=tuple(value.name for value in graph.output),
         meter=meter,
     )
+
+
+def foreign_graph(  # noqa: PLR0913 - the parts of a graph
+    nodes: Sequence[onnx.NodeProto],
+    values: InnerValues,
+    weights: Mapping[str, Weight],
+    *,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    path: Path,
+    meter: Meter,
+    layouts: Mapping[str, Layout] | None = None,
+) -> TensorGraph:
+    """Return the graph of nodes of another framework; `layouts` are tensors in another order of axes."""
+    from onnx import helper
+
+    ends = ([helper.make_tensor_value_info(name, 0, None) for name in names] for names in (inputs, outputs))
+    model = helper.make_model(helper.make_graph(nodes, "foreign", next(ends), next(ends)))
+    made = graph_of(model, values, weights, path=path, meter=meter)
+    return replace(made, layouts={name: layout.tensor for name, layout in (layouts or {}).items()})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """A tensor with its axes in another order."""
+
+    tensor: str
+    axes: tuple[int, ...]
+
+
+def channels_first(ranks: Mapping[str, int]) -> dict[str, Layout]:
+    """Return the layouts, with the channels first, of the tensors that may have them last."""
+    fitting = {name: rank for name, rank in ranks.items() if _LEAST_RANK <= rank <= _MOST_RANK}
+    return {
+        name + _FIRST: Layout(tensor=name, axes=(0, rank - 1, *range(1, rank - 1))) for name, rank in fitting.items()
+    }
 
 
 # Two runs of these differ, although nothing that they read does.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,14 @@ import numpy as np
 from paritygate.errors import BackendError
 from paritygate.validate.runners.runner import reason_of
 from paritygate.validate.tensors.meter import Meter
-from paritygate.validate.tensors.tensor_graph import TENSORFLOW, TensorGraph, Weight, graph_of
+from paritygate.validate.tensors.tensor_graph import (
+    TENSORFLOW,
+    Layout,
+    TensorGraph,
+    Weight,
+    channels_first,
+    foreign_graph,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -25,9 +31,6 @@ if TYPE_CHECKING:
 # Operators that pass on a tensor, and those that compute none.
 _PASSED = frozenset({"Identity", "StopGradient", "PreventGradient", "EnsureShape"})
 _NO_TENSORS = frozenset({"Placeholder", "Const", "NoOp", "Assert"})
-# TensorFlow has the channels last, and ONNX has them first.
-_FIRST = "/channels_first"
-_LEAST_RANK, _MOST_RANK = 3, 5
 # A traced graph computes what the model does, up to rounding.
 _AGREE = 1e-4
 # A trace appends a number to a scope that was open before.
@@ -37,8 +40,8 @@ _AGAIN = re.compile(r"_\d+$")
 class TensorflowValues:
     """Runs a frozen graph, without TensorFlow's optimisations, so that each tensor exists."""
 
-    def __init__(self, graph: Any, tensors: Mapping[str, str], axes: Mapping[str, Sequence[int]]) -> None:  # noqa: ANN401 - a tf.Graph
-        """Take the name in TensorFlow of each tensor, and the new order of the axes of some."""
+    def __init__(self, graph: Any, tensors: Mapping[str, str], layouts: Mapping[str, Layout]) -> None:  # noqa: ANN401 - a tf.Graph
+        """Take the name in TensorFlow of each tensor, and the layouts of some."""
         import tensorflow as tf
         from tensorflow.core.protobuf import rewriter_config_pb2
 
@@ -47,7 +50,7 @@ class TensorflowValues:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         config.graph_options.rewrite_options.constant_folding = rewriter_config_pb2.RewriterConfig.OFF
         self._session = tf.compat.v1.Session(graph=graph, config=config)
-        self._tensors, self._axes = tensors, axes
+        self._tensors, self._layouts = tensors, layouts
 
     def open(self, names: Sequence[str], values: Mapping[str, Arrays]) -> Callable[[Feed], list[NDArray[np.generic]]]:
         """Return what computes these tensors: of operators, outputs, inputs or weights."""
@@ -62,7 +65,7 @@ class TensorflowValues:
                 msg = f"tensorflow failed while inner tensors were read: {reason_of(err)}"
                 raise BackendError(msg, hint="check that both models run on these samples: use `compare`") from err
             return [
-                array.transpose(self._axes[name]) if name in self._axes else array
+                array.transpose(self._layouts[name].axes) if name in self._layouts else array
                 for name, array in zip(names, arrays, strict=True)
             ]
 
@@ -89,24 +92,24 @@ def tensorflow_graph(runner: KerasRunner | SavedModelRunner, feed: Feed, meter: 
     for spec, tensor in zip(signature.outputs, ends[1], strict=True):
         if names[tensor] != spec.name:
             nodes.append(helper.make_node("Identity", [names[tensor]], [spec.name], name=spec.name, domain=TENSORFLOW))
-    model = helper.make_model(
-        helper.make_graph(
-            nodes,
-            "traced",
-            [helper.make_tensor_value_info(spec.name, 0, None) for spec in signature.inputs],
-            [helper.make_tensor_value_info(spec.name, 0, None) for spec in signature.outputs],
-        )
-    )
     tensors = {name: tensor for tensor, name in reversed(names.items()) if _of(graph, tensor).type not in _PASSED}
     tensors |= {spec.name: tensor for spec, tensor in zip(signature.outputs, ends[1], strict=True)}
-    turned = dict(_turned(graph, tensors))
-    tensors |= {name + _FIRST: tensors[name] for name in turned}
-    values = TensorflowValues(graph, tensors, {name + _FIRST: axes for name, axes in turned.items()})
+    layouts = channels_first(dict(_ranks(graph, tensors)))
+    tensors |= {name: tensors[layout.tensor] for name, layout in layouts.items()}
+    values = TensorflowValues(graph, tensors, layouts)
     _check(runner, values, feed)
     weights = {names[each.outputs[0].name]: _weight(each) for each in graph.get_operations() if each.type == "Const"}
     weights = {**_computed(graph, names, values), **weights}
-    made = graph_of(model, values, weights, path=runner.loaded.ref.path, meter=meter)
-    return replace(made, layouts={name + _FIRST: name for name in turned})
+    return foreign_graph(
+        nodes,
+        values,
+        weights,
+        inputs=(spec.name for spec in signature.inputs),
+        outputs=(spec.name for spec in signature.outputs),
+        path=runner.loaded.ref.path,
+        meter=meter,
+        layouts=layouts,
+    )
 
 
 def _traced(runner: KerasRunner | SavedModelRunner) -> tuple[Any, tuple[list[str], list[str]]]:
@@ -195,13 +198,12 @@ def _nodes(operation: Any, names: Mapping[str, str], shown: Mapping[str, str]) -
     yield helper.make_node(operation.type, inputs, outputs, name=shown[operation.name], domain=TENSORFLOW)
 
 
-def _turned(graph: Any, tensors: Mapping[str, str]) -> Iterator[tuple[str, Sequence[int]]]:  # noqa: ANN401 - a tf.Graph
-    """Yield the tensors that may have channels last, and the order of the axes that puts them first."""
+def _ranks(graph: Any, tensors: Mapping[str, str]) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - a tf.Graph
+    """Yield the ranks of the computed floats."""
     for name, own in tensors.items():
         tensor = graph.get_tensor_by_name(own)
-        rank = tensor.shape.rank or 0
-        if tensor.dtype.is_floating and _LEAST_RANK <= rank <= _MOST_RANK and tensor.op.type != "Const":
-            yield name, (0, rank - 1, *range(1, rank - 1))
+        if tensor.dtype.is_floating and tensor.op.type != "Const":
+            yield name, tensor.shape.rank or 0
 
 
 def _weight(operation: Any) -> Weight:  # noqa: ANN401 - a tf.Operation

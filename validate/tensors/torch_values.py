@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paritygate.errors import BackendError
 from paritygate.validate.runners.torch import TorchRunner, array_of
 from paritygate.validate.tensors.meter import Meter
-from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph, Weight, graph_of
+from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph, Weight, foreign_graph
 from paritygate.validate.tensors.torch_places import Places
 from paritygate.validate.tensors.torch_recorder import Operation, Recorder
 
@@ -84,7 +84,12 @@ def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
     ]
     for node, each in zip(nodes, values.operations, strict=True):
         node.attribute.extend(helper.make_attribute(name, value) for name, value in each.attributes.items())
-    inputs = [helper.make_tensor_value_info(spec.name, 0, None) for spec in runner.signature.inputs]
-    outputs = [helper.make_tensor_value_info(name, 0, None) for name in values.outputs]
-    model = helper.make_model(helper.make_graph(nodes, "recorded", inputs, outputs))
-    return graph_of(model, values, values.weights, path=runner.loaded.ref.path, meter=meter)
+    return foreign_graph(
+        nodes,
+        values,
+        values.weights,
+        inputs=(spec.name for spec in runner.signature.inputs),
+        outputs=values.outputs,
+        path=runner.loaded.ref.path,
+        meter=meter,
+    )

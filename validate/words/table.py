@@ -75,6 +75,10 @@ _CONTRACT = {
     "Run `diagnose` to find the operator",
     "fp32_base.unmeasured": "{base}, from which it is made, could not be measured, so a fault of the conversion may "
     "be hidden. With {base} among the targets, its own checks show the cause",
+    "fp16_range": "with each value rounded to FP16, as on a GPU, {cause}. This CPU computes FP16 in FP32, which hides "
+    "the overflow",
+    "fp16_range.hidden": "{rows} of {every:#row} overflow on the way and come out wrong",
+    "fp16_range.open": ". Use onnx-mixed or onnx-bf16, validate with --device cuda, or declare promote.for: [cpu]",
     "provider": "{side}: {cause}",
     "distinct": "reference and candidate are different files",
     "distinct.recorded": "both recordings have the same bytes ({digest}), so one may be a copy of the other",
@@ -313,6 +317,9 @@ _CAUSES = {
     "cause.merged": "no trial was made, because merge runs no model; compare the rows that fail without --shard",
     "cause.training_mode": "{count:#operator} {count:is|are} in training mode ({names}); export the model in "
     "evaluation mode",
+    "cause.intermittent": "the same batch gets different answers: row {row!r} is wrong in the first one and right in "
+    "the second",
+    "cause.intermittent.passes": "the same batches get different answers in {passes} passes",
     "cause.other_weights": "{count} of {total} weight tensors differ from the source's, such as {name}; the file "
     "may come from another checkpoint",
     "cause.row_factors": "each row of {output} has a factor of its own, {low:.4g} to {high:.4g}; one side may lack a "

@@ -137,7 +137,7 @@ def _as_named(place: Root) -> str:
 
 def _remove(repository: Root, record: str) -> None:
     store, folder = store_of(repository), record.rpartition("/")[0]
-    # A repository that may only be read is one without views.
+    # Somebody who may only read the repository has no view to remove.
     there = store.names(folder)
     for name in (record, _rows_of(record)):
         if name.rpartition("/")[2] in there:

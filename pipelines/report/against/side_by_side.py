@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from paritygate.files import digest_of_json, write_bytes_atomically
+from paritygate.files import digest_of_json
 from paritygate.pipelines.benchmark.result import BenchmarkPoint
 from paritygate.pipelines.report.figures import number, shorten, size_words, times
-from paritygate.pipelines.report.html_report import render_html_against
-from paritygate.pipelines.report.markdown_report import render_markdown_against
-from paritygate.pipelines.report.report_data import ReportData, VariantReport, collect_report, report_without_inputs
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.summary import figures_of
 from paritygate.pipelines.report.tables.run import artifact_size
 from paritygate.pipelines.report.tables.speed import measured_speed
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.why import why_of_variant
-from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import counted, one_or_many
 
 _NOTHING = "-"
@@ -248,29 +244,3 @@ def _value(value: object) -> str:
         return _NOTHING
     words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return shorten(words, _VALUE_LENGTH) or "none"
-
-
-def write_against(run: RunFolder, against: RunFolder) -> tuple[SideBySide, tuple[Path, ...]]:
-    """Write `report-against-RUN.html` and `.md` next to the run's evidence; return their contents and paths.
-
-    Raises InputFileError if a recorded reference or benchmark is corrupt, StorageError if the disk is full.
-    """
-    shown = _both(run, against, is_leaving=False)
-    # Markdown leaves this machine: it is for pull requests and build summaries.
-    leaving = _both(run, against, is_leaving=True)
-    name = f"report-against-{against.run_id}"
-    pages = {f"{name}.html": render_html_against(shown), f"{name}.md": render_markdown_against(leaving)}
-    for file, page in pages.items():
-        write_bytes_atomically(run.findings / file, page.encode())
-    return shown, tuple(run.findings / file for file in pages)
-
-
-def _both(run: RunFolder, against: RunFolder, *, is_leaving: bool) -> SideBySide:
-    return side_by_side(_side(run, is_leaving=is_leaving), _side(against, is_leaving=is_leaving))
-
-
-def _side(run: RunFolder, *, is_leaving: bool) -> Side:
-    report = collect_report(run)
-    if run.resolved.hides_inputs(is_leaving=is_leaving):
-        report = report_without_inputs(report)
-    return Side(report=report, spec=run.resolved.spec.model_dump(mode="json"))

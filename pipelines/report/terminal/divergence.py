@@ -76,6 +76,12 @@ def print_minimal(minimal: Minimal | None, folder: Path | None) -> None:
         echo(line)
 
 
+def print_node_data(command: str, *, to_stderr: bool) -> None:
+    """Print the command that opens the node data in Model Explorer."""
+    echo("open the node data, with ai-edge-model-explorer and model-explorer-onnx installed, by:", err=to_stderr)
+    echo(f"  {command}", err=to_stderr)
+
+
 def _minimal_lines(minimal: Minimal | None, folder: Path) -> Iterator[str]:
     if minimal is None or minimal.words:
         yield from _wrapped(f"no minimal model: {'no place is named' if minimal is None else minimal.detail}")

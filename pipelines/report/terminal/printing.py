@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.report.tables.table import Cell, Table
-from paritygate.pipelines.report.terminal.screen import WIDTH, wrapped
+from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
 from paritygate.text import echo, one_line, writing
 
 if TYPE_CHECKING:
@@ -142,6 +142,20 @@ def print_message(message: str, *, err: bool = False) -> None:
     """Print one message: on a terminal in lines that fit, else as one line, which programs read."""
     stream = sys.stderr if err else sys.stdout
     print_lines(wrapped(message, width=WIDTH if stream.isatty() else None), err=err)
+
+
+def print_outcome(verdict: str, facts: Iterable[str | Table | Sequence[str]], shown: Shown) -> None:
+    """Print facts, which may be tables or finished lines, and then the verdict; when quiet, the verdict alone."""
+    if shown.is_quiet:
+        print_message(verdict, err=shown.to_stderr)
+        return
+    print_lines((line for fact in (*facts, verdict) for line in _lines_of(fact, shown.width)), err=shown.to_stderr)
+
+
+def _lines_of(fact: str | Table | Sequence[str], width: int | None) -> Iterable[str]:
+    if isinstance(fact, str):
+        return wrapped(fact, width=width)
+    return screen_table(fact, width) if isinstance(fact, Table) else fact
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

@@ -35,11 +35,12 @@ NUMPY_DTYPES: Mapping[str, str] = {
     "UINT8": "uint8",
     "BOOL": "bool",
 }
-# The library's dtype that an engine of a precision computes in; no engine has another precision.
+# The library's dtype that an engine of a precision computes in, a mixed one in part; no engine has another precision.
 DTYPE_OF_PRECISION: Mapping[Precision, str] = {
     Precision.FP32: "FLOAT",
     Precision.TF32: "FLOAT",
     Precision.FP16: "HALF",
+    Precision.MIXED: "HALF",
     Precision.BF16: "BF16",
     Precision.INT8: "INT8",
 }

@@ -42,7 +42,9 @@ class SourceKind(StrEnum):
 OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
 # Models whose inner tensors can be read; a callable returns a PyTorch module or a Keras model, or one that is refused.
-WITH_INNER_TENSORS = OF_TORCH | OF_TENSORFLOW | {SourceKind.ONNX, SourceKind.CALLABLE}
+_GRAPHS = frozenset({SourceKind.ONNX, SourceKind.OPENVINO, SourceKind.TFLITE})
+WITH_INNER_TENSORS = OF_TORCH | OF_TENSORFLOW | _GRAPHS | {SourceKind.CALLABLE}
+MODELS_WITH_INNER_TENSORS = "a model of ONNX, PyTorch, TensorFlow, OpenVINO or TFLite"
 # An engine is a program for the GPU, and a version-compatible one also brings code for the CPU.
 _EXECUTES_CODE = OF_TORCH | {SourceKind.CALLABLE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX}
 _KIND_OF_SUFFIX = {

@@ -52,7 +52,7 @@ def _arrays() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return left, right
 
 
-@pytest.mark.parametrize("keywords", [False, True])
+@pytest.mark.parametrize("keywords", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_a_dict_is_named_by_its_keys_and_cut_and_ordered_by_the_signature(bench: Bench, *, keywords: bool) -> None:
     module = _Two().eval()
     source = _saved(bench.folder, module, keywords=keywords)

@@ -471,8 +471,11 @@ def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     ("module", "text", "words"),
     [
         ("blocks", "FACTOR = 3.0", "blocks.py was changed"),
-        ("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "makes other parameters"),
-        ("torch_net", _TORCH, ""),
+        pytest.param(
+            *("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "makes other parameters"),
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param("torch_net", _TORCH, "", marks=pytest.mark.thorough),
     ],
 )
 def test_code_that_is_not_what_was_recorded_is_noticed(

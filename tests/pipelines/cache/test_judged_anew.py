@@ -180,6 +180,7 @@ def test_code_of_the_user_judges_in_a_process_of_its_own(desk: Desk) -> None:
         "decisions": {},
         "samples": {"source": "own_metric:rows"},
         "gold": {"metric": "own_metric:spread", "output": "logits"},
+        "probes": "none",
     }
     _spec(desk, **own)
     first = desk.json("run", "--no-promote", "spec.yaml")

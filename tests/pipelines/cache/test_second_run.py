@@ -167,13 +167,13 @@ def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
     "change",
     [
         "its report",
-        "another run",
+        pytest.param("another run", marks=pytest.mark.thorough),
         "an alias",
         "a released file",
         "a package",
-        "the path",
+        pytest.param("the path", marks=pytest.mark.thorough),
         "the spec",
-        "an option",
+        pytest.param("an option", marks=pytest.mark.thorough),
     ],
 )
 def test_what_the_run_itself_follows_counts(
@@ -267,6 +267,7 @@ def two_places(tmp_path: Path) -> Path:
     return here
 
 
+@pytest.mark.thorough
 def test_a_link_that_is_led_elsewhere_counts(two_places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = two_places
     monkeypatch.delenv("PARITYGATE_CACHE", raising=False)

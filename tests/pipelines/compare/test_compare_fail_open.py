@@ -104,6 +104,16 @@ def test_a_model_against_itself_is_not_a_comparison(bench: Bench) -> None:
     assert "a file always equals itself" in outcome.check("distinct")["detail"]
 
 
+def test_a_file_is_compared_with_itself_in_a_precision_that_is_emulated(bench: Bench) -> None:
+    model = bench.linear("model")
+
+    outcome = bench.compare(model, model, "--samples", bench.samples(), "--precision", "bf16", "--emulate")
+
+    assert outcome.code == 0
+    assert outcome.check("distinct")["status"] == "pass"
+    assert all(output["max_abs_diff"] > 0 for output in outcome.result["outputs"].values())
+
+
 def test_a_copy_of_a_model_is_the_model_itself(bench: Bench) -> None:
     model = Path(bench.linear("model"))
     copy = bench.folder / "renamed.onnx"

@@ -244,7 +244,7 @@ _SIZES = ((32, 96), (32, 32), (32, 64), (64, 32))
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize("kind", ["bert", pytest.param("gpt2", marks=pytest.mark.thorough)])
 def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_path: Path, kind: str) -> None:
     import torch
 

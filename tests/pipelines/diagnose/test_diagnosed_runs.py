@@ -137,7 +137,7 @@ def test_the_export_stands_for_a_source_of_another_kind(failed: tuple[Desk, dict
     assert found.compared_with == "onnx-fp32"
     assert found.request.reference.path.parent.name == "onnx-fp32"
     assert {each.request.reference.text for each in (of_a_wrong_export, of_the_export)} == {"model.pt2"}
-    spec.write_text(spec.read_text().replace("model.pt2", "model.tflite"))
-    (desk.folder / "model.tflite").touch()
+    spec.write_text(spec.read_text().replace("model.pt2", "model.npz"))
+    (desk.folder / "model.npz").touch()
     with pytest.raises(InputFileError):
         variant_to_diagnose(open_run(desk.run_folder), "onnx-fp32", None, is_export_right=True)

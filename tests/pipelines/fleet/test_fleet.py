@@ -6,11 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.processes import wait_until
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.fleet.fleet import FleetEntry, entries_in_order, specs_in
@@ -127,6 +127,11 @@ def test_the_page_says_how_each_ended_and_escapes_it(tmp_path: Path) -> None:
     assert counts_of(entries).startswith("4 specs")
 
 
+def _commands() -> str:
+    """Return the commands of all processes."""
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_no_run_outlives_the_command(specs: Desk, number: signal.Signals, code: int) -> None:
@@ -137,18 +142,9 @@ def test_no_run_outlives_the_command(specs: Desk, number: signal.Signals, code: 
         [sys.executable, "-m", "paritygate", "run", "specs", "--workers", "3", "--json", "all.json"],
         cwd=specs.folder,
     )
-    for _ in range(600):
-        if list(specs.folder.rglob("begun")):
-            break
-        time.sleep(0.1)
+    wait_until(lambda: any(specs.folder.rglob("begun")))
     process.send_signal(number)
 
-    assert process.wait(60) == code
-    for _ in range(200):
-        alive = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-        if str(specs.folder) not in alive:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("a run goes on")
+    assert process.wait(600) == code
+    wait_until(lambda: str(specs.folder) not in _commands())
     assert not (specs.folder / "all.json").exists()

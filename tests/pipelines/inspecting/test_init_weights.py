@@ -180,6 +180,7 @@ def test_a_module_that_is_there_is_used_if_it_is_the_same_and_never_replaced(
     assert file.read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_weights_elsewhere_are_loaded_from_where_they_are(desk: Desk, weights: Path) -> None:
     _texts(desk.folder)
 

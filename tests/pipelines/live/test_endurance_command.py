@@ -54,7 +54,7 @@ def test_without_its_memory_the_verdict_is_inconclusive(endure: Endure) -> None:
 def test_answers_that_drift_within_their_limits_are_found_with_the_request(
     finished: Desk, served: Served, endure: Endure
 ) -> None:
-    # A quarter of the limit of FP32, and the limits hold nothing against it.
+    # A quarter of the limit of FP32, so no single answer is wrong.
     served.changed = lambda number, logits: logits + np.float32(2.5e-5 * (number >= 300))
 
     drift = ("--max-batch", "1", "--requests", "464", "--report", "drift.html")

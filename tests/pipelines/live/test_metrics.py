@@ -22,8 +22,8 @@ import yaml
 from tests.loopback import QuietHandler, serving
 
 from paritygate.errors import MissingBackendError, UsageError
-from paritygate.pipelines.live.metrics import ALERTS, Metrics, served
-from paritygate.pipelines.live.server_metrics import counts_in_page
+from paritygate.pipelines.live.metrics.shown import ALERTS, Metrics, served
+from paritygate.pipelines.live.metrics.triton_page import counts_in_page
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk

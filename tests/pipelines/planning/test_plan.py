@@ -238,6 +238,7 @@ def test_what_is_wrong_with_the_spec_is_said(desk: Desk) -> None:
     assert "missing.npz" in called.err
 
 
+@pytest.mark.thorough
 def test_another_model_is_not_one_that_changed(desk: Desk) -> None:
     # The model of the desk was run with the same samples and targets.
     desk.onnx("two.onnx", fill=2.0)
@@ -251,6 +252,7 @@ def test_another_model_is_not_one_that_changed(desk: Desk) -> None:
     assert [job["why"] for job in called.data["runs"][0]["jobs"]] == [""] * 6
 
 
+@pytest.mark.thorough
 def test_the_difference_is_that_to_what_was_used_last(desk: Desk) -> None:
     desk.spec(targets=_TARGETS)
     model, samples = ((desk.folder / name).read_bytes() for name in ("model.onnx", "inputs.npz"))

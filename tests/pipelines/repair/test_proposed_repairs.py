@@ -197,8 +197,15 @@ def test_a_proposal_holds_what_the_spec_accepts_already(
     assert desk.call("run", "spec.yaml", "--quiet", "--no-promote").code == 0
 
 
-def test_a_repair_that_does_not_fit_the_conversion_is_refused(tmp_path: Path) -> None:
-    changes = {"weights": [{"name": "gone", "source": "first"}]}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"weights": [{"name": "gone", "source": "first"}]},
+        {"attributes": [{"node": "norm", "name": "axis", "value": -1.5}]},
+        {"attributes": [{"node": "leak", "name": "alpha", "value": "large"}]},
+    ],
+)
+def test_a_repair_that_does_not_fit_the_conversion_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     accept = {"changes": changes, "author": "Ada", "reason": "a test"}
     desk = _desk(tmp_path, repair={"accept": {"onnx-fp32": accept}})
 
@@ -217,6 +224,10 @@ def test_a_repair_that_does_not_fit_the_conversion_is_refused(tmp_path: Path) ->
         {"changes": {"weights": [{"name": "first"}]}},
         {"changes": {"layers": [{"name": "first"}]}},
         {"changes": {"attributes": ["first"]}},
+        {"changes": {"weights": [{"name": "first", "source": "first", "axis": [1, 0]}]}},
+        {"changes": {"weights": [{"name": "first", "value": float("nan")}]}},
+        {"changes": {"attributes": [{"node": "leak", "name": "alpha", "value": {"of": "the source"}}]}},
+        {"changes": {"attributes": [{"node": "leak", "name": "alpha", "value": True}]}},
     ],
 )
 def test_a_repair_is_accepted_only_with_an_author_a_reason_and_changes(tmp_path: Path, wrong: dict[str, Any]) -> None:

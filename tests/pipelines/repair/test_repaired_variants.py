@@ -13,6 +13,7 @@ import pytest
 from tests.pipelines.lost_column import losing_a_column
 from tests.pipelines.repair.conftest import loud_desk
 
+from paritygate.files import make_marked_folder
 from paritygate.formats import why_no_bf16
 from paritygate.models.onnx.weights import ELEMENT_TYPES
 from paritygate.pipelines.calibration.rows import CalibratedRows
@@ -148,10 +149,15 @@ def test_a_variant_that_is_not_there_is_wrong_usage(finished: Desk) -> None:
     assert "did you mean 'onnx-fp16'?" in called.err
 
 
-def test_too_few_runs_are_called_unrepaired(finished: Desk) -> None:
+def test_too_few_runs_are_called_unrepaired_and_leave_no_earlier_record(finished: Desk) -> None:
     options = ["--variant", "onnx-fp16", "--max-runs", "2", "--quiet"]
+    place = finished.run_folder / "repaired/onnx-fp16"
+    make_marked_folder(place)
+    (place / "repair.json").write_text("{}", encoding="utf-8")
+
     called = finished.json("repair", "--run", str(finished.run_folder), *options)
 
+    assert not place.exists()
     assert (called.code, called.data) == (4, {}), called
     assert "--max-runs" in called.err.partition("hint")[2]
 

@@ -26,7 +26,8 @@ _AZURITE_ACCOUNT = "devstoreaccount1"
 # Of every Azurite, as its documentation has it.
 _AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _CONTENT_TYPE = "text/plain"
-_PATIENCE_S = 120.0
+# Only a server that does not start takes so long.
+_PATIENCE_S = 600.0
 
 
 @contextlib.contextmanager

@@ -145,14 +145,18 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
     assert desk.releases == []
 
 
-@pytest.mark.children
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        ("import ctypes\nctypes.string_at(0)", 4, "was killed by SIGSEGV, a crash in native code"),
-        ("import os\nos.kill(os.getpid(), 9)", 4, "was killed by SIGKILL, as when memory runs out"),
-        ("import sys\nsys.exit(0)", 4, "ended with exit code 0 and left no result"),
-        ("1 / 0", 4, "ZeroDivisionError: division by zero"),
+        *(
+            pytest.param(text, 4, words, marks=pytest.mark.children)
+            for text, words in (
+                ("import ctypes\nctypes.string_at(0)", "was killed by SIGSEGV, a crash in native code"),
+                ("import os\nos.kill(os.getpid(), 9)", "was killed by SIGKILL, as when memory runs out"),
+                ("import sys\nsys.exit(0)", "ended with exit code 0 and left no result"),
+                ("1 / 0", "ZeroDivisionError: division by zero"),
+            )
+        ),
         ("import absent_framework", 2, "net.py:1 needs the module 'absent_framework', which is not installed"),
         ("def model(:", 2, "the syntax of net.py:1 is wrong"),
         ("wrong = 1", 2, "module 'net' has no 'model'"),

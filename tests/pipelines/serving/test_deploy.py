@@ -359,7 +359,8 @@ def test_the_json_names_release_file_and_objects(
     words = ("deploy", "adds@prod/onnx-fp16", "--for", "kserve", "--out", "manifests", *TRITON, *CLAIM)
     data = json.loads(call(*words, "--json", "-").stdout)
 
-    assert (data["model"], data["version"], data["variant"], data["aliases"]) == ("adds", 1, "onnx-fp16", ["prod"])
+    pod = data["pod"]
+    assert (pod["model"], pod["version"], pod["variant"], data["aliases"]) == ("adds", 1, "onnx-fp16", ["prod"])
     assert [each["kind"] for each in data["objects"]] == ["InferenceService"]
     assert (tmp_path / data["file"]).is_file()
     assert data["is_changed"]

@@ -12,7 +12,6 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -544,31 +543,20 @@ def test_a_view_that_is_written_meanwhile_is_left_as_it_is(
     assert not (tmp_path / "models/adds/tuned.json").exists()
 
 
-class _Plain(BaseHTTPRequestHandler):
+class _Plain(QuietHandler):
     """A server of JSON at paths of its own, which has nothing elsewhere: as FastAPI says it."""
 
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
+    def get(self) -> None:
+        self.send(b'{"detail":"Not Found"}', 404)
 
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"] or 0))
-        body = b'{"detail":"Not Found"}'
-        self.send_response(404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self) -> None:
-        self.do_GET()
+    def post(self) -> None:
+        self.body()
+        self.get()
 
 
 def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Result]) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Plain) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{http.server_address[1]}"
-        with pytest.raises(BackendError) as caught:
-            call("--url", url)
-        http.shutdown()
+    with serving(_Plain) as url, pytest.raises(BackendError) as caught:
+        call("--url", url)
 
     assert str(caught.value) == (
         f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
@@ -594,7 +582,7 @@ def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Res
         (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
         (["--out", "nothing"], "nothing has no view of adds"),
         (["--rows", "17"], "a request of 17 rows is more than the server takes"),
-        (["--endpoint", "requests_per_second=5"], "does not apply to tune"),
+        (["--endpoint", "requests_per_second=5"], "does not apply here"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(

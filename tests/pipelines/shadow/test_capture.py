@@ -36,7 +36,7 @@ def write(tmp_path: Path) -> Write:
         path = tmp_path / "traffic.jsonl"
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         path.write_text("\n".join(texts) + end, encoding="utf-8")
-        return CapturedFile(path=path, name="traffic.jsonl", signature=_SIGNATURE, version="2")
+        return CapturedFile(path=path, name="traffic.jsonl", signature=_SIGNATURE)
 
     return write
 
@@ -85,7 +85,6 @@ def test_a_request_without_an_answer_is_kept(
         {**_NAMED, "inputs": {"x": [[1], [2, 3]]}},
         {**_NAMED, "inputs": {"x": []}},
         {**_NAMED, "inputs": {"x": 3}},
-        {**_NAMED, "outputs": {"y": ["0.5"]}},
         {**_V2, "request": {"inputs": [{"name": "x", "datatype": "INT64", "shape": [2, 2]}]}},
         {**_V2, "request": {"inputs": [{"name": "x", "datatype": "FP99", "shape": [1], "data": [1]}]}},
         "[" * 100_000,
@@ -96,6 +95,24 @@ def test_a_line_that_is_no_request_is_an_error_with_its_number(write: Write, lin
         list(write(_NAMED, line).exchanges())
 
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"outputs": {"y": ["0.5", "1"]}},
+        {"outputs": {"y": [[1], [2, 3]]}},
+        {"outputs": "none"},
+        {"outputs": [{"name": "y", "datatype": "FP99", "shape": [2], "data": [0.5, 1]}]},
+        {"outputs": [{"name": "y", "datatype": "FP32", "shape": [3], "data": [0.5, 1]}]},
+        {"outputs": [3]},
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_fault_of_the_server(write: Write, response: Mapping[str, Any]) -> None:
+    found, after = write({**_V2, "response": response}, _V2).exchanges()
+
+    assert (found.outputs, found.is_unreadable, found.rows, after.is_unreadable) == (None, True, 2, False)
+    assert not {"0.5", "none", "FP99"} & set(found.why.split())
 
 
 def test_a_last_line_that_is_cut_off_is_left_out(write: Write) -> None:
@@ -127,29 +144,26 @@ def test_parquet_holds_the_same(tmp_path: Path, *, is_text: bool) -> None:
         _V2,
         {**_V2, "response": None, "status": 503},
         {"request": _NAMED, "response": _NAMED},
+        {"request": _NAMED, "response": "<html>"},
     ]
     rows = [
         {key: json.dumps(row[key]) if is_text and isinstance(row[key], dict) else row[key] for key in row}
         for row in (rows if is_text else rows[:2])
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "traffic.parquet")
-    captured = CapturedFile(
-        path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE, version="2"
-    )
+    captured = CapturedFile(path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE)
 
     first, unanswered, *named = captured.exchanges()
     assert (first.line, first.inputs["x"].tolist(), unanswered.outputs) == (1, [[1, 2], [3, 4]], None)
     assert first.outputs is not None
     assert first.outputs["y"].tolist() == [0.5, 1.0]
-    assert len(named) == is_text
+    assert [each.outputs is not None for each in named] == [True, False] * is_text
     assert not captured.is_cut_off
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "traffic.parquet").write_bytes(b"PAR1?")
-    captured = CapturedFile(
-        path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE, version="2"
-    )
+    captured = CapturedFile(path=tmp_path / "traffic.parquet", name="traffic.parquet", signature=_SIGNATURE)
 
     with pytest.raises(InputFileError):
         list(captured.exchanges())

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import importlib
 import json
+import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -104,7 +105,7 @@ def test_each_copy_is_captured_or_counted_as_lost(tmp_path: Path, *, is_answerin
     with serving(_Live) as live, _silent() as silent:
         request = CaptureRequest(
             host="127.0.0.1",
-            port=_free_port(),
+            port=0,
             server=live if is_answering else f"http://127.0.0.1:{silent}",
             out=tmp_path / "traffic.jsonl",
             most=REQUESTS,
@@ -113,12 +114,11 @@ def test_each_copy_is_captured_or_counted_as_lost(tmp_path: Path, *, is_answerin
             answer_s=1.0,
         )
         results: list[CaptureResult] = []
-        capturing = threading.Thread(target=lambda: results.append(capture(request)))
+        places: queue.Queue[str] = queue.Queue()
+        capturing = threading.Thread(target=lambda: results.append(capture(request, began=places.put)))
         capturing.start()
-        with (
-            proxies.mirroring(TRAEFIK, tmp_path, live, request.port) as port,
-            contextlib.ExitStack() as connections,
-        ):
+        place = int(places.get(timeout=PATIENCE_S).rpartition(":")[2])
+        with proxies.mirroring(TRAEFIK, tmp_path, live, place) as port, contextlib.ExitStack() as connections:
             assert _answers(port, connections) == _expected()
             capturing.join(2 * PATIENCE_S)
 

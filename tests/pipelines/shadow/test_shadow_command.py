@@ -38,7 +38,7 @@ def _capture(
                 scores += 1.0  # no decision changes
             line: dict[str, object] = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
             if (version := versions[number % len(versions)]) is not None:
-                line |= {"model_version": version}
+                line |= {"model_name": "tiny", "model_version": version}
             if unanswered_every and number % unanswered_every == 0:
                 line |= {"status": 502}
             lines.write(json.dumps(line) + "\n")
@@ -130,34 +130,68 @@ def test_answers_under_other_names_are_wrong_usage(finished: Desk) -> None:
     assert "'logits'" in called.err
 
 
-def test_answers_of_another_version_are_not_judged(finished: Desk) -> None:
+@pytest.fixture(scope="module")
+def released_twice(finished: Desk, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Return a desk with two releases; `model.onnx` is the second one."""
+    desk = finished.copy(tmp_path_factory.mktemp("twice"))
+    desk.onnx(width=4)
+    with jobs_done_here():
+        called = desk.json("run", "spec.yaml")
+    assert desk.releases == ["tiny/1", "tiny/2"], str(called)
+    return desk
+
+
+def test_answers_of_another_release_are_not_judged(released_twice: Desk) -> None:
     """A server that still serves the version before is no reason to roll back the release."""
-    _capture(finished, 200, wrong_every=2, versions=("7", 1))
+    _capture(released_twice, 200, wrong_every=2, versions=("1", 2))
+    with jobs_done_here():
+        called = released_twice.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
+
+    data = called.data
+    assert (called.code, data["verdict"], data["changed"], data["requests"]) == (3, "hold", 0, 100), str(called)
+    assert (data["of_other_versions"], data["other_versions"], data["reported_versions"]) == (100, ["1"], [])
+
+
+@pytest.mark.parametrize(
+    ("version", "wrong_every", "code"),
+    [
+        ("1", 0, 0),  # always 1, and right
+        ("1", 2, 5),  # perhaps the release before
+        ("7", 0, 0),  # no release
+        ("7", 2, 1),
+        (True, 0, 0),  # no version
+    ],
+)
+def test_a_server_that_may_number_freely_is_judged_by_its_values(
+    released_twice: Desk, version: str, wrong_every: int, code: int
+) -> None:
+    _capture(released_twice, 400, wrong_every=wrong_every, versions=(version,))
+    with jobs_done_here():
+        called = released_twice.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
+
+    assert called.code == code, str(called)
+    if code == 5:
+        assert "rollback" not in called.err + called.out
+    else:
+        assert called.data["reported_versions"] == ([] if version is True else [version])
+        assert (called.data["requests"], called.data["other_versions"]) == (400, [])
+
+
+def test_a_server_whose_answers_nobody_can_read_is_rolled_back(finished: Desk) -> None:
+    _capture(finished, 40)
+    lines = [json.loads(line) for line in (finished.folder / "traffic.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in lines[::2]:
+        line["outputs"] = {"logits": "secret"}
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (finished.folder / "traffic.jsonl").write_text(text, encoding="utf-8")
+
     with jobs_done_here():
         called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
 
-    assert (called.code, called.data["verdict"], called.data["changed"]) == (3, "hold", 0), str(called)
-    assert (called.data["requests"], called.data["of_other_versions"], called.data["other_versions"]) == (
-        100,
-        100,
-        ["7"],
-    )
-
-
-def test_answers_of_another_version_alone_are_an_error(finished: Desk) -> None:
-    _capture(finished, 40, wrong_every=2, unanswered_every=3, versions=("7",))
-
-    called = finished.call("shadow", "tiny", "--captured", "traffic.jsonl")
-
-    assert called.code == 5
-    assert "version 7" in " ".join(called.err.split())
-    assert "rollback" not in called.err + called.out
-
-
-def test_a_version_that_is_none_is_refused(finished: Desk) -> None:
-    _capture(finished, 1, versions=(True,))
-
-    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl").code == 2
+    assert (called.code, called.data["verdict"], called.data["first_changed"]) == (1, "rollback", 1), str(called)
+    assert (called.data["unreadable"], called.data["unanswered"], called.data["requests"]) == (20, 20, 40)
+    assert called.data["first_why"]
+    assert "secret" not in called.out + called.err + json.dumps(called.data)
 
 
 def test_values_beyond_their_limits_are_counted_where_no_decision_changes(finished: Desk) -> None:

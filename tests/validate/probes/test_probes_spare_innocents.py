@@ -288,7 +288,7 @@ def test_a_larger_error_never_turns_fail_into_pass(seed: int, kind: str, desk: P
     asked = desk.ask(desk.model(made.text, made.weights), made.samples)
     error = _normal(seed, *made.weights["w"].shape)
     failed_before: set[str] = set()
-    for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
+    for size in (1e-6, 1e-4, 1e-3, 1e-1):
         weights = {**made.weights, "w": made.weights["w"] + size * error}
         failed = set(desk.answer(asked, desk.model(made.text, weights)).failed)
         assert failed_before <= failed

@@ -285,7 +285,7 @@ def test_of_several_faults_none_is_proven_without_the_others(
     assert found.located
     proven = {name for place in found.located if place.proven for name in place.candidate_nodes}
     assert not proven or wrong <= proven
-    assert wrong.intersection(name for place in found.located for name in place.candidate_nodes)
+    assert wrong <= {name for place in found.located for name in place.candidate_nodes}
 
 
 def test_rows_beyond_the_budget_claim_nothing(source: ModelRef, exported: onnx.ModelProto, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import click
 from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.engine_options import compare_with, engine_of, engine_options
 from paritygate.pipelines.cli.formats import Result, format_option, report_option
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
-    *("--repository", "--time-limit", "--memory-limit", "--shard", "--out"),
+    *("--repository", "--time-limit", "--memory-limit", "--shard", "--out", "--engine", "--workers", "--ray-address"),
 )
 _TITLES = ("Options", ABOUT_OUTPUTS, ABOUT_VERDICT, "Options about where it runs")
 # The section of the help by option; all others have the first title.
@@ -99,6 +100,7 @@ class _InSections(click.Command):
     metavar="FILE",
     help="The file of the part, where --shard is given. A part that is there already is not made again.",
 )
+@engine_options("Measure shards by so many workers at a time, and merge them; REFERENCE is as for --shard.")
 @shared.device_option
 @click.option(
     "--provider",
@@ -144,6 +146,9 @@ def command(
     failures: Path | None,
     shard_text: str | None,
     out: Path | None,
+    engine: str | None,
+    workers: int | None,
+    ray_address: str | None,
     device: str,
     provider: str | None,
     endpoint: tuple[str, ...],
@@ -220,6 +225,9 @@ def command(
         endpoint=shared.endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
         provider=provider,
     )
+    without = {"--shard": shard_text, "--out": out, "--repair": repair}
+    if (by_workers := engine_of(engine, workers, ray_address, without)) is not None:
+        return compare_with(by_workers, job, written, shown, time_limit=time_limit)
     if shard_text is not None or out is not None:
         if reports or repair is not None or form != "text":
             raise _no_verdict("--repair" if repair is not None else "--report" if reports else f"--format {form}")

@@ -35,6 +35,18 @@ if TYPE_CHECKING:
     help="Put two models of at most 10 nodes here that show the first fault alone, for a converter's issue tracker.",
 )
 @click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal, and no drawn ones.")
+@click.option(
+    "--report",
+    type=WrittenPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write an HTML page with the places, and the graphs of both models there.",
+)
+@click.option(
+    "--node-data",
+    type=WrittenPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the error of each node of an ONNX candidate as JSON for Model Explorer.",
+)
 @two_file_options
 def command(
     reference: str | None,
@@ -45,6 +57,8 @@ def command(
     variant: str | None,
     minimal: Path | None,
     with_inputs: bool,
+    report: Path | None,
+    node_data: Path | None,
     read: Callable[[str], SampleSource],
     time_limit: float,
     quiet: bool,
@@ -69,13 +83,14 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
-    from paritygate.models.source import SourceKind
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import diagnose, name_of, request_of
-    from paritygate.pipelines.diagnose.minimal_folder import folder_for_minimal
-    from paritygate.pipelines.report.terminal.divergence import print_divergence, print_minimal
+    from paritygate.pipelines.diagnose.explorer import explorer_command, write_node_data
+    from paritygate.pipelines.report.divergence_page import check_page_file, write_divergence_page
+    from paritygate.pipelines.report.terminal.divergence import print_divergence, print_minimal, print_node_data
     from paritygate.validate.divergence.result import EQUAL
 
+    check_page_file(report)
     if run_folder is None and reference and candidate and samples and not variant:
         request = request_of(reference, candidate, read(samples))
     elif run_folder is not None and variant and not (reference or samples):
@@ -83,22 +98,41 @@ def command(
     else:
         msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME, and not both"
         raise UsageError(msg, hint="see convert-and-validate diagnose --help")
-    if minimal is not None:
-        for side in (request.reference, request.candidate):
-            if side.kind is not SourceKind.ONNX:
-                msg = f"--export-minimal needs two ONNX files, and {side.name} is not one"
-                raise UsageError(msg, hint="name the run's onnx-fp32 as the reference, or leave it out")
-        request = replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
-    elif with_inputs:
-        raise UsageError("--with-inputs needs --export-minimal", hint="add --export-minimal DIR")
+    request = _checked(request, minimal, with_inputs=with_inputs, has_node_data=node_data is not None)
     with progress_of("diagnose", is_quiet=quiet) as progress:
         divergence = diagnose(request, progress, time_limit_s=time_limit)
     if json_target != "-":
         print_divergence(divergence, is_verbose=verbose)
         print_minimal(divergence.minimal, minimal)
     files = {"reference": name_of(request.reference), "candidate": name_of(request.candidate)}
+    if report is not None:
+        write_divergence_page(divergence, report, **files)
+    if node_data is not None:
+        write_node_data(divergence, node_data)
+        print_node_data(explorer_command(node_data, request.candidate.path), to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **files, **to_data(divergence)})
     return 0 if divergence.outcome == EQUAL else 1
+
+
+def _checked(
+    request: DiagnosisRequest, minimal: Path | None, *, with_inputs: bool, has_node_data: bool
+) -> DiagnosisRequest:
+    """Return the request with the folder for minimal models; raise a UsageError if the models or options do not fit."""
+    from paritygate.models.source import SourceKind
+    from paritygate.pipelines.diagnose.minimal_folder import folder_for_minimal
+
+    if has_node_data and request.candidate.kind is not SourceKind.ONNX:
+        msg = f"--node-data needs an ONNX candidate, and {request.candidate.name} is not one"
+        raise UsageError(msg, hint="name an ONNX file as the candidate")
+    if minimal is not None:
+        for side in (request.reference, request.candidate):
+            if side.kind is not SourceKind.ONNX:
+                msg = f"--export-minimal needs two ONNX files, and {side.name} is not one"
+                raise UsageError(msg, hint="name the run's onnx-fp32 as the reference, or leave it out")
+        return replace(request, minimal=folder_for_minimal(minimal), has_real_inputs=with_inputs)
+    if with_inputs:
+        raise UsageError("--with-inputs needs --export-minimal", hint="add --export-minimal DIR")
+    return request
 
 
 def _request_of_run(folder: Path, name: str) -> DiagnosisRequest:

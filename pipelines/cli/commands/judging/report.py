@@ -27,7 +27,7 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
         --against artifacts/runs/klue-sts/20261120T091500Z-3c4d
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.report.against.side_by_side import write_against
+    from paritygate.pipelines.report.against.write import write_against
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.report.terminal.screen import path_line, wrapped
     from paritygate.pipelines.run.workspace import open_run

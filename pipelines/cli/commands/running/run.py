@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.engine_options import engine_of, engine_options
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.roots import Root
 
@@ -25,12 +26,7 @@ from paritygate.roots import Root
     default=None,
     help="Measure speed, or not; if neither is given, where the spec asks for it or for a choice that needs it.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1, max=256),
-    metavar="N",
-    help="Run each spec in a process of its own, N at a time.",
-)
+@engine_options("Run each spec in a process of its own, N at a time.")
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
     "--diagnose/--no-diagnose",
@@ -67,7 +63,9 @@ def command(
     *,
     samples_path: str | None,
     is_benchmarking: bool | None,
+    engine: str | None,
     workers: int | None,
+    ray_address: str | None,
     is_promoting: bool,
     is_diagnosing: bool,
     repository: Root | None,
@@ -114,12 +112,13 @@ def command(
     requests = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
     # These use current figures, or more of a run than the cache has; a file may hold another key by now.
     may_be_finished = is_cached and not (is_benchmarking or verbose or signer) and form in {"text", "json"}
-    if workers is not None or is_folder_named:
+    by_workers = engine_of(engine, workers or 1 if is_folder_named else workers, ray_address, {})
+    if by_workers is not None:
         from paritygate.pipelines.cli.many_specs import ManySpecs
 
         return ManySpecs(
             specs=specs,
-            workers=workers or 1,
+            engine=by_workers,
             root=root,
             requests=requests if may_be_finished else [],
             written=written,
@@ -161,7 +160,18 @@ def command(
 def _options_of_run() -> dict[str, object]:
     """Return the options of this call that a run depends on as JSON data, without those of printing."""
     params = click.get_current_context().params
-    shown = {"specs", "root", "is_cached", "workers", "quiet", "verbose", "form", "json_target"}
+    shown = {
+        "specs",
+        "root",
+        "is_cached",
+        "engine",
+        "workers",
+        "ray_address",
+        "quiet",
+        "verbose",
+        "form",
+        "json_target",
+    }
     return {
         name: str(value) if isinstance(value, Path) else value for name, value in params.items() if name not in shown
     }

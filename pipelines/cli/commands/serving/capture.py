@@ -72,10 +72,9 @@ def command(
     import sys
 
     from paritygate.addresses import shown_address
-    from paritygate.codec import to_data
     from paritygate.errors import ExitCode, MeasurementError
-    from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.live.metrics import Metrics, served
+    from paritygate.pipelines.cli.console import progress_of, write_result
+    from paritygate.pipelines.live.metrics.shown import Metrics, served
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_capture
@@ -110,7 +109,7 @@ def command(
         result = capture(asked, progress=report, began=_tell if is_told else lambda _: None)
         did(f"captured {counted(result.captured, 'request')}")
     code = ExitCode.PASS if result.is_answered else ExitCode.NOT_MEASURED
-    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(code)})
+    write_result(json_target, result, code)
     print_capture(result, shown)
     if server is not None and not result.is_answered:
         count = counted(result.captured, "captured request")

@@ -57,11 +57,11 @@ def command(
     Example:
       convert-and-validate deploy scores@prod --for kubernetes --out manifests \\
         --image nvcr.io/nvidia/tritonserver:25.10-py3 \\
+        --init-image team/paritygate:0.3.0 --volume-claim releases
+      convert-and-validate deploy scores@3 --for kserve --out manifests \\
+        --image nvcr.io/nvidia/tritonserver:25.10-py3 \\
         --init-image team/paritygate:0.3.0 \\
         --repository s3://models/releases --secret models-read
-      convert-and-validate deploy scores@3 --for kserve --out manifests \\
-        --server tensorflow-serving --image tensorflow/serving:2.19.1 \\
-        --init-image team/paritygate:0.3.0 --volume-claim releases
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import write_json

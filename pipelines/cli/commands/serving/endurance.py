@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.live_options import live_options
+from paritygate.pipelines.cli.live_options import Load, live_options
 from paritygate.pipelines.cli.options import AMOUNT
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.live.metrics import Metrics
 
 
 @click.command("endurance")
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
 def command(
     *,
     live: dict[str, Any],
-    metrics: Metrics,
     minutes: float,
     requests: int | None,
     users: int | None,
@@ -45,11 +40,7 @@ def command(
     max_slowdown: float | None,
     max_batch: int,
     without_memory: bool,
-    report: Path | None,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
-) -> int:
+) -> Load:
     """Load the model at URL for a long time, and find leaks, slower answers and answers that drift.
 
     Every answer is compared with that of a released file. Memory counts after a warm-up of a third of the time. Before
@@ -63,21 +54,15 @@ def command(
       convert-and-validate endurance http://127.0.0.1:8000/v2/models/scores \\
         --against scores@prod --samples inputs.npz --minutes 10 --rate 50
     """
-    from paritygate.codec import to_data
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.live.endurance import endurance
     from paritygate.pipelines.live.endurance_page import write_endurance_page
-    from paritygate.pipelines.live.endurance_result import EnduranceRequest, Period
-    from paritygate.pipelines.process.stages import stage
-    from paritygate.pipelines.report.terminal.printing import Shown
-    from paritygate.pipelines.report.terminal.serving.endurance import print_endurance, print_period
-    from paritygate.text import counted
+    from paritygate.pipelines.live.endurance_result import EnduranceRequest
+    from paritygate.pipelines.report.terminal.serving.live import print_endurance, print_period
 
     if users is not None and rate is not None:
         msg = "--users and --rate exclude each other"
         raise UsageError(msg, hint="users wait for each answer, and a rate does not")
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     request = EnduranceRequest(
         **live,
         seconds=minutes * 60,
@@ -89,17 +74,4 @@ def command(
         most_batch=max_batch,
         is_memory_needed=not without_memory,
     )
-
-    def watch(period: Period) -> None:
-        print_period(period, shown)
-        metrics.add(period.answered * request.rows, period.flips, period.p50_ms, period.p99_ms)
-
-    with progress_of(request.model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
-        result = endurance(request, progress=progress, watch=watch)
-        did(f"sent {counted(result.requests, 'request')}")
-    write_endurance_page(result, report)
-    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
-    print_endurance(result, report, shown)
-    if not result.is_interrupted:
-        metrics.verdict = result.verdict
-    return result.exit_code
+    return Load(request=request, run=endurance, watch=print_period, write=write_endurance_page, show=print_endurance)

@@ -72,9 +72,8 @@ def command(
     Example:
       convert-and-validate shadow klue-sts --captured traffic.jsonl
     """
-    from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.live.metrics import Metrics, released_at, served
+    from paritygate.pipelines.cli.console import progress_of, write_result
+    from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_shadow
@@ -94,12 +93,11 @@ def command(
         most=most,
         time_limit_s=time_limit,
     )
-    created = None if metrics_port is None else released_at(repository, model, which)
-    with served(Metrics(command="shadow", model=model, released=created), metrics_port) as metrics:
+    with shown_to_prometheus("shadow", repository, model, which, metrics_port) as metrics:
         with progress_of(model, is_quiet=quiet) as progress, stage(progress, "judging") as did:
             result = shadow(request, progress=progress)
             did(f"judged {counted(result.requests, 'request')}")
-        write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+        write_result(json_target, result)
         print_shadow(result, request, shown)
         metrics.add(result.rows, result.changed)
         metrics.verdict = result.verdict

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import (
-    AMOUNT,
-    WrittenPath,
-    endpoint_limits,
-    json_option,
-    max_answer_option,
-    pad_option,
-    quiet_option,
-    repository_option,
-    time_limit_option,
-    verbose_option,
-)
-from paritygate.pipelines.rules.pairs import numbers
-from paritygate.roots import Root
+from paritygate.pipelines.cli.live_options import open_loop_options, request_options
+from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
 
 
 @click.command("tune")
@@ -33,9 +22,6 @@ from paritygate.roots import Root
     metavar="DIR",
     help="The folder that `triton` wrote the view to: the best settings are written there.",
 )
-@click.option(
-    "--samples", required=True, metavar="FILE|MODULE:CALLABLE", help="Real inputs: the requests that are sent."
-)
 @click.option("--latency-budget", "budget", required=True, metavar="TIME", help="The limit, such as 20ms.")
 @click.option(
     "--percentile",
@@ -46,7 +32,6 @@ from paritygate.roots import Root
 )
 @click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given.")
 @click.option("--variant", metavar="NAME", help="The variant that is served, as for `triton`.")
-@click.option("--rows", default=1, show_default=True, type=click.IntRange(min=1), help="Rows a request.")
 @click.option("--instances", default="1,2,4", show_default=True, metavar="N,...", help="Instances to try.")
 @click.option(
     "--max-batch-size",
@@ -62,60 +47,29 @@ from paritygate.roots import Root
 )
 @click.option("--seconds", default=2.0, show_default=True, type=AMOUNT, help="How long one measurement takes.")
 @click.option(
-    "--callers", default=64, show_default=True, type=click.IntRange(min=1, max=1024), help="No more send at once."
-)
-@click.option(
-    "--arrivals",
-    type=click.Choice(["poisson", "constant"]),
-    default="poisson",
-    show_default=True,
-    help="When requests of the open loop are sent: at random times, or at equal distances.",
-)
-@pad_option
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random times.")
-@click.option(
-    "--endpoint",
-    "endpoint",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="How the server may be asked: requests (1000000 by default), timeout_s (30).",
-)
-@click.option(
     "--metrics",
     metavar="URL",
     help="The server's page of metrics, such as http://127.0.0.1:8002/metrics: CPU, memory and GPU of each point.",
 )
-@max_answer_option
-@repository_option
-@time_limit_option
-@quiet_option
-@verbose_option
-@json_option
+@open_loop_options
+@request_options
 def command(
     model: str,
     which: str,
     *,
     url: str,
     out: Path,
-    samples: str,
+    sent: dict[str, Any],
     budget: str,
     percentile: float,
     name: str | None,
     variant: str | None,
-    rows: int,
     instances: str,
     sizes: str | None,
     delays: str | None,
     seconds: float,
-    callers: int,
-    arrivals: str,
-    pad: tuple[str, ...],
-    seed: int,
-    endpoint: tuple[str, ...],
+    open_loop: dict[str, Any],
     metrics: str | None,
-    max_answer_mb: float | None,
-    repository: Root,
-    time_limit: float,
     quiet: bool,
     verbose: bool,
     json_target: str | None,
@@ -134,59 +88,42 @@ def command(
       convert-and-validate tune klue-sts --url http://127.0.0.1:8000 \\
         --out models --samples inputs.npz --latency-budget 20ms
     """
-    from paritygate.codec import to_data
-    from paritygate.errors import ParitygateError
-    from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.live.loops import Arrivals
+    from paritygate.pipelines.cli.console import progress_of, write_result
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown, print_errors
     from paritygate.pipelines.report.terminal.serving.tune import print_point, print_tuned
-    from paritygate.pipelines.tuning.request import TuneRequest, limits_of_tune
+    from paritygate.pipelines.tuning.request import TuneRequest
     from paritygate.pipelines.tuning.tune import tune
     from paritygate.pipelines.tuning.words import microseconds, whole_values
-    from paritygate.validate.samples.source import SampleSource
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
-    fill = numbers("--pad", pad, example="input_ids=0")
     request = TuneRequest(
-        repository=repository,
+        **sent,
+        **open_loop,
         model=model,
         which=which,
         root=out,
         url=url,
-        samples=SampleSource(text=samples, folder=Path.cwd(), pad=fill),
         limit_s=microseconds("--latency-budget", budget) / 1e6,
         percentile=percentile,
         name=name,
         variant=variant,
-        rows=rows,
         max_batch_size=None if sizes is None else whole_values("--max-batch-size", sizes),
         instances=whole_values("--instances", instances),
         queue_delay_us=None
         if delays is None
         else [round(microseconds("--queue-delay", each, is_zero_allowed=True)) for each in delays.split(",")],
         seconds=seconds,
-        most_callers=callers,
-        arrivals=Arrivals(arrivals),
-        seed=seed,
         metrics=metrics,
-        limits=limits_of_tune(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
-        time_limit_s=time_limit,
     )
-    try:
-        with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
-            result = tune(
-                request,
-                progress=progress,
-                watch=lambda point: print_point(point, percentile, shown),
-                warn=lambda text: print_errors(text, is_verbose=verbose),
-            )
-            did(f"made {result.measurements} measurements")
-    except ParitygateError as err:
-        why = err.to_json()
-        failed = {"schema_version": 1, "model": model, "verdict": "error", "error": why}
-        write_json(json_target, {**failed, "exit_code": int(err.exit_code)})
-        raise
-    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
+        result = tune(
+            request,
+            progress=progress,
+            watch=lambda point: print_point(point, percentile, shown),
+            warn=lambda text: print_errors(text, is_verbose=verbose),
+        )
+        did(f"made {result.measurements} measurements")
+    write_result(json_target, result)
     print_tuned(result, out, shown)
     return result.exit_code

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
-from paritygate.pipelines.report.terminal.screen import command_lines, wrapped
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_outcome
+from paritygate.pipelines.report.terminal.screen import command_lines
 from paritygate.pipelines.shadow.result import ShadowResult
 from paritygate.pipelines.shadow.sending import CaptureResult
 from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
@@ -30,67 +30,42 @@ _UNLIKE = {
 
 def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> None:
     """Print the verdict and why."""
-    if shown.is_quiet:
-        print_message(_verdict(result), err=shown.to_stderr)
-    else:
-        print_lines(_lines(result, request, shown), err=shown.to_stderr)
-
-
-def print_capture(result: CaptureResult, shown: Shown) -> None:
-    """Print what was captured, and what was not."""
-    captured = f"captured {counted(result.captured, 'request')} in {result.out}"
-    if shown.is_quiet:
-        print_message(captured, err=shown.to_stderr)
-        return
-    facts = [captured]
-    if result.unanswered:
-        facts.append(f"{counted(result.unanswered, 'request')} of them got no answer, or an error")
-    if result.lost:
-        facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
-    if result.unreadable:
-        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no inference requests in JSON")
-    if result.unpaired:
-        facts.append(f"left out: {counted(result.unpaired, 'event')} without a request or an answer")
-    lines = [line for fact in facts for line in wrapped(fact, width=shown.width)]
-    if not result.is_answered:
-        print_lines(lines, err=shown.to_stderr)
-        return
-    judge = f"convert-and-validate shadow MODEL --captured {shlex.quote(result.out)}"
-    print_lines([*lines, "next:", *command_lines(judge, indent="  ")], err=shown.to_stderr)
-
-
-def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterator[str]:
     of = f"{result.model} version {result.version}, {result.variant}"
     facts = [
         f"{of}: {counted(result.requests, 'request')} judged, {counted(result.rows, 'row')}",
         f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
         f"allowed: {_percent(result.max_flip_rate)} of the answers",
     ]
-    for fact in [*facts, *_counted_apart(result), *_of_inputs(result)]:
-        yield from wrapped(fact, width=shown.width)
-    yield from wrapped(_verdict(result), width=shown.width)
-    if result.verdict == Verdict.ROLLBACK and not str(request.which).isdecimal():
-        # Of a version, nobody knows that an alias points to it.
+    print_outcome(_verdict(result), [*facts, *_counted_apart(result), *_of_inputs(result)], shown)
+    # Of a version, nobody knows that an alias points to it.
+    if result.verdict == Verdict.ROLLBACK and not shown.is_quiet and not str(request.which).isdecimal():
         back = command_on(request.repository, "rollback", result.model, "--alias", str(request.which))
-        yield "next:"
-        yield from command_lines(back, indent="  ")
+        _print_next(back, shown)
+
+
+def _print_next(command: str, shown: Shown) -> None:
+    print_lines(["next:", *command_lines(command, indent="  ")], err=shown.to_stderr)
+
+
+def print_capture(result: CaptureResult, shown: Shown) -> None:
+    """Print what was captured, and what was not."""
+    facts = []
+    if result.unanswered:
+        facts.append(f"{counted(result.unanswered, 'captured request')} got no answer, or an error")
+    if result.lost:
+        facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
+    if result.unreadable:
+        facts.append(f"left out: {counted(result.unreadable, 'request')} that are no inference requests in JSON")
+    if result.unpaired:
+        facts.append(f"left out: {counted(result.unpaired, 'event')} without a request or an answer")
+    print_outcome(f"captured {counted(result.captured, 'request')} in {result.out}", facts, shown)
+    if result.is_answered and not shown.is_quiet:
+        _print_next(f"convert-and-validate shadow MODEL --captured {shlex.quote(result.out)}", shown)
 
 
 def _counted_apart(result: ShadowResult) -> Iterator[str]:
     """Yield what is there only in some files."""
-    if result.beyond_limits:
-        rows = counted(result.beyond_limits, "row")
-        yield f"{rows} with values beyond their limits, and no changed decision beyond them"
-    if result.unanswered:
-        yield f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed"
-    if result.refused:
-        yield f"refused: {counted(result.refused, 'request')} with a status from 400 to 499"
-    if result.of_other_versions:
-        versions = " and ".join(result.other_versions)
-        yield f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered"
-        yield f"restart each server that does not serve version {result.version}"
-    if result.noise:
-        yield f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways"
+    yield from _not_changed(result)
     if result.first_changed is not None:
         why = f": {result.first_why}" if result.first_why else ""
         yield f"first change: line {result.first_changed} of {result.captured}{why}"
@@ -100,6 +75,27 @@ def _counted_apart(result: ShadowResult) -> Iterator[str]:
         yield "PROMOTE is not possible, because too many requests are refused"
     if result.until_promoted is not None:
         yield f"PROMOTE needs {counted(result.until_promoted, 'more request')} without a changed answer"
+
+
+def _not_changed(result: ShadowResult) -> Iterator[str]:
+    """Yield requests and rows that are not compared, or not only by their values."""
+    if result.beyond_limits:
+        rows = counted(result.beyond_limits, "row")
+        yield f"{rows} with values beyond their limits, and no changed decision beyond them"
+    if result.unanswered:
+        unreadable = f" ({result.unreadable} with an answer that cannot be read)" if result.unreadable else ""
+        yield f"unanswered: {counted(result.unanswered, 'request')}{unreadable}, each counted as changed"
+    if result.refused:
+        yield f"refused: {counted(result.refused, 'request')} with a status from 400 to 499"
+    if result.of_other_versions:
+        versions = " and ".join(result.other_versions)
+        yield f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered"
+        yield f"restart each server that does not serve version {result.version}"
+    if result.reported_versions:
+        versions = " and ".join(result.reported_versions)
+        yield f"note: the server reports version {versions}, and the release is version {result.version}"
+    if result.noise:
+        yield f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways"
 
 
 def _of_inputs(result: ShadowResult) -> Iterator[str]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from paritygate.pipelines.report.figures import number, seconds_words
 from paritygate.pipelines.report.tables.table import Table, heads, text
-from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
-from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_outcome
 from paritygate.pipelines.serving.triton.tuned import TUNED_FILE
 from paritygate.pipelines.tuning.request import TuneResult
 from paritygate.pipelines.tuning.search import Point
@@ -43,49 +42,36 @@ def _in_words(point: Point, percentile: float) -> str:
 
 def print_tuned(result: TuneResult, root: Path, shown: Shown) -> None:
     """Print the outcome of the search."""
-    if shown.is_quiet:
-        print_message(_verdict(result), err=shown.to_stderr)
-    else:
-        print_lines(_lines(result, root, shown), err=shown.to_stderr)
+    print_outcome(_verdict(result), _facts(result, root), shown)
 
 
-def _lines(result: TuneResult, root: Path, shown: Shown) -> Iterator[str]:
+def _facts(result: TuneResult, root: Path) -> Iterator[str | Table]:
     of = f"{result.model} version {result.version}, {result.variant}"
-    yield from wrapped(f"{of}, on {result.server} {result.server_version}, over {result.transport}", width=shown.width)
+    yield f"{of}, on {result.server} {result.server_version}, over {result.transport}"
     rows = list(_rows(result))
     if rows:
         columns = heads("", "settings", ">rows/s", f">p{result.percentile:g} ms", "load")
         caption = f"the most within p{result.percentile:g} {number(result.limit_ms)} ms"
-        cells = tuple(tuple(map(text, row)) for row in rows)
-        yield from screen_table(Table(caption=caption, columns=columns, rows=cells), shown.width)
+        yield Table(caption=caption, columns=columns, rows=tuple(tuple(map(text, row)) for row in rows))
     right = "each within the release's limits of the released file's"
     if result.wrong_answers:
         right = f"{result.wrong_answers} wrong"
     settings = len({point.settings for point in result.points})
-    yield from wrapped(
+    yield (
         f"{counted(result.measurements, 'measurement')} of {counted(settings, 'combination')} in "
-        f"{seconds_words(result.seconds)}; {counted(result.answers, 'answer')} checked, {right}",
-        width=shown.width,
+        f"{seconds_words(result.seconds)}; {counted(result.answers, 'answer')} checked, {right}"
     )
     if result.not_chosen:
-        yield from wrapped(
-            f"note: the server's settings cannot be chosen, and it was measured as it is: {result.not_chosen}",
-            width=shown.width,
-        )
+        yield f"note: the server's settings cannot be chosen, and it was measured as it is: {result.not_chosen}"
     for settings_, why in result.not_loaded.items():
-        yield from wrapped(f"note: the server did not load {settings_}: {why}", width=shown.width)
-    for note in result.notes:
-        yield from wrapped(f"note: {note}", width=shown.width)
+        yield f"note: the server did not load {settings_}: {why}"
+    yield from (f"note: {note}" for note in result.notes)
     if result.verdict == "pass":
         place = f"{from_here(root)}/{result.name}"
-        yield from wrapped(f"evidence: {place}/{TUNED_FILE}, {CHART_FILE}", width=shown.width)
+        yield f"evidence: {place}/{TUNED_FILE}, {CHART_FILE}"
         if not result.is_loaded:
-            yield from wrapped(
-                f"note: the server has not read {place}: give it this folder, and POST "
-                f"/v2/repository/models/{result.name}/load",
-                width=shown.width,
-            )
-    yield from wrapped(_verdict(result), width=shown.width)
+            load = f"POST /v2/repository/models/{result.name}/load"
+            yield f"note: the server has not read {place}: give it this folder, and {load}"
 
 
 def _rows(result: TuneResult) -> Iterator[tuple[str, ...]]:

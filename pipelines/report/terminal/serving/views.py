@@ -51,7 +51,7 @@ def print_deployed(deployed: Deployed, *, is_quiet: bool, to_stderr: bool) -> No
     path = from_here(deployed.file)
     done = "written" if deployed.is_changed else "there already, nothing was written"
     names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in deployed.objects)
-    messages = [f"{deployed.model} version {deployed.version}: {deployed.variant}: {done}: {path}"]
+    messages = [f"{deployed.pod.model} version {deployed.pod.version}: {deployed.pod.variant}: {done}: {path}"]
     messages += [] if is_quiet else [f"objects: {names}", *deployed.notes]
     start = [] if is_quiet else command_lines(f"start: kubectl apply --filename {shlex.quote(path)}")
     print_lines([*(line for message in messages for line in wrapped(message)), *start], err=to_stderr)

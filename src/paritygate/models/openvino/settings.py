@@ -17,6 +17,7 @@ from typing import Any
 
 from paritygate.errors import BackendError, InputFileError, NotRunHereError
 from paritygate.files import parse_json
+from paritygate.machine import threads_allowed
 from paritygate.models.openvino.model import import_openvino, openvino_reason, openvino_version, settings_file
 from paritygate.precision import Precision
 
@@ -114,7 +115,9 @@ def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> Compiled
         BackendError: OpenVINO refuses the model or the properties.
     """
     core = import_openvino().Core()
-    properties = {PRECISION_HINT: DEFAULT_HINT, **(settings or {})}
+    threads = threads_allowed()
+    limit = {} if threads is None else {"INFERENCE_NUM_THREADS": threads}
+    properties = {PRECISION_HINT: DEFAULT_HINT, **limit, **(settings or {})}
     hint = str(properties[PRECISION_HINT])
     if hint in _CAPABILITY_OF_HINT and not is_capable(hint):
         has = ", ".join(sorted(core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))

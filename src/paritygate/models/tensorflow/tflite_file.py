@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ class TfliteModel:
     threads: int  # the most of the kernels
     uses_xnnpack: bool | None  # None where this version of LiteRT does not show it
     version: str  # of LiteRT
+    inputs: Mapping[str, int]  # the numbers of the tensors, by name
+    outputs: Mapping[str, int]
 
     def __call__(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, Any]:
         """Return the outputs by name; a new shape allocates the tensors again.
@@ -77,7 +79,13 @@ def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
         threads=threads,
         uses_xnnpack=uses_xnnpack,
         version=backend_state("litert").version or "unknown",
+        inputs=_numbers(map(definition.Inputs, range(definition.InputsLength()))),
+        outputs=_numbers(map(definition.Outputs, range(definition.OutputsLength()))),
     )
+
+
+def _numbers(items: Iterable[Any]) -> dict[str, int]:
+    return {item.Name().decode(): int(item.TensorIndex()) for item in items}
 
 
 def tflite_reason(err: BaseException) -> str:

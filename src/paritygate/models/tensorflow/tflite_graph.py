@@ -61,7 +61,7 @@ def dtype_name(number: int) -> str:
 
 def operators(graph: Table) -> Counter[str]:
     """Return the number of nodes by operator, in all subgraphs."""
-    return Counter(_operator_name(graph, node) for _, node in _nodes(graph))
+    return Counter(operator_name(graph, node) for _, node in _nodes(graph))
 
 
 def custom_operators(graph: Table) -> list[str]:
@@ -74,7 +74,7 @@ def float_operators(graph: Table) -> Counter[str]:
     """Return the number of nodes by operator that take or return floats, without converters."""
     counts: Counter[str] = Counter()
     for subgraph, node in _nodes(graph):
-        name = _operator_name(graph, node)
+        name = operator_name(graph, node)
         if name not in _CONVERSIONS and any(
             dtype_name(subgraph.Tensors(index).Type()) in _FLOATS for index in _tensor_indices(node)
         ):
@@ -160,7 +160,21 @@ def _tensor_indices(node: Table) -> Iterator[int]:
     yield from (index for index in indices if index >= 0)
 
 
-def _operator_name(graph: Table, node: Table) -> str:
+def fused_activation(node: Table) -> str:
+    """Return the function that a node applies to its result, such as `RELU`; empty for none."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    kind: Any = getattr(schema, _name_of(node.BuiltinOptionsType(), schema.BuiltinOptions), None)
+    if not hasattr(kind, "FusedActivationFunction"):
+        return ""
+    options, stored = kind(), node.BuiltinOptions()
+    options.Init(stored.Bytes, stored.Pos)
+    number = options.FusedActivationFunction()
+    return _name_of(number, schema.ActivationFunctionType) if number else ""
+
+
+def operator_name(graph: Table, node: Table) -> str:
+    """Return the operator of a node, such as `CONV_2D`."""
     from ai_edge_litert import schema_py_generated as schema
 
     code = graph.OperatorCodes(node.OpcodeIndex())

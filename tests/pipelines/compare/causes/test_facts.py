@@ -92,6 +92,52 @@ def test_other_answers_have_no_factors(bench: Bench, reference: list[Any], candi
     assert named(outcome) == []
 
 
+def _at_times(bench: Bench, *, share: float) -> str:
+    """Write the model of `_PLAIN` whose batches are 1 larger in this share of calls."""
+    draws = helper.make_node("RandomUniform", [], ["draw"], shape=[1], seed=4.0)
+    flips = [draws, node("Less", ["draw", "share"], "is_wrong"), node("Cast", ["is_wrong"], "one", to=1)]
+    return bench.model(
+        "b",
+        [node("MatMul", ["x", "a"], "h"), node("Tanh", ["h"], "t"), *flips, node("Add", ["t", "one"], "y")],
+        inputs={"x": ("float", ["batch", 4])},
+        outputs={"y": ("float", ["batch", 4])},
+        weights={"a": normal(4, 4, seed=3), "share": np.array([share], np.float32)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "options", "kinds"),
+    [(0.2, (), ["intermittent"]), (0.2, ("--repeat", "4"), ["intermittent"]), (2.0, (), [])],
+)
+def test_a_batch_with_different_answers_is_named(
+    bench: Bench, share: float, options: tuple[str, ...], kinds: list[str]
+) -> None:
+    sides = (_rows(bench, "a", _PLAIN), _at_times(bench, share=share))
+    outcome = bench.compare(*sides, "--samples", bench.samples(), "--batch-size", "2", *options)
+
+    assert (outcome.code, named(outcome)) == (1, kinds)
+
+
+def test_a_row_that_depends_on_its_batch_is_not_called_intermittent(bench: Bench) -> None:
+    """Alone it agrees, but its batch fails whenever it runs."""
+    candidate = bench.model(
+        "b",
+        [
+            node("MatMul", ["x", "a"], "h"),
+            node("Tanh", ["h"], "t"),
+            node("ReduceMean", ["t"], "mean", axes=[0], keepdims=1),
+            node("Sub", ["t", "mean"], "apart"),
+            node("Add", ["t", "apart"], "y"),
+        ],
+        inputs={"x": ("float", ["batch", 4])},
+        outputs={"y": ("float", ["batch", 4])},
+        weights={"a": normal(4, 4, seed=3)},
+    )
+    outcome = bench.compare(_rows(bench, "a", _PLAIN), candidate, "--samples", bench.samples())
+
+    assert (outcome.code, named(outcome)) == (1, [])
+
+
 def test_outputs_that_were_recorded_are_looked_at_as_well(bench: Bench) -> None:
     expected = normal(20, 6)
     actual = expected * np.linspace(1, 3, 20, dtype=np.float32)[:, None]

@@ -205,6 +205,7 @@ def test_a_model_that_keeps_dropout_active_at_inference_is_refused(desk: Desk) -
     assert desk.releases == []
 
 
+@pytest.mark.thorough
 @pytest.mark.children
 @pytest.mark.torch
 def test_a_converter_that_crashes_is_no_reason_to_release_anything(desk: Desk) -> None:

@@ -252,7 +252,13 @@ def model():
 """
 
 
-@pytest.mark.parametrize("at_import", ["float(np.load(PATH))", "None"], ids=["at import", "in forward"])
+@pytest.mark.parametrize(
+    "at_import",
+    [
+        pytest.param("float(np.load(PATH))", id="at import", marks=pytest.mark.thorough),
+        pytest.param("None", id="in forward"),
+    ],
+)
 def test_a_file_that_the_code_reads_and_the_spec_does_not_name_ends_the_copy_alone(desk: Desk, at_import: str) -> None:
     import numpy as np
 

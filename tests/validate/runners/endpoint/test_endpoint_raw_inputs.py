@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from tests.loopback import QuietHandler, serving
 
 import paritygate as pg
 from paritygate.errors import UsageError
@@ -86,39 +85,21 @@ class Server:
 def server() -> Iterator[Server]:
     told = Server()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *args: object) -> None:
-            """Say nothing."""
-
-        def _send(self, said: Any) -> None:  # noqa: ANN401 - JSON data
-            content = json.dumps(said).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def get(self) -> None:
             described = {
                 "inputs": [{"name": told.takes, "datatype": "BYTES", "shape": [-1]}],
                 "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, 2]}],
             }
-            self._send(described if self.path == "/v2/models/films" else {"name": "films", "version": "1"})
+            page = described if self.path == "/v2/models/films" else {"name": "films", "version": "1"}
+            self.send(json.dumps(page).encode())
 
-        def do_POST(self) -> None:
-            told.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self._send(told.answer(told.bodies[-1]))
+        def post(self) -> None:
+            told.bodies.append(json.loads(self.body()))
+            self.send(json.dumps(told.answer(told.bodies[-1])).encode())
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    told.url = f"http://127.0.0.1:{http.server_address[1]}"
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    yield told
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with serving(Handler) as told.url:
+        yield told
 
 
 def rightly(body: Any) -> Any:  # noqa: ANN401 - JSON data

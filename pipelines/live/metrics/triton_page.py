@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
-from paritygate.pipelines.live.server_counts import ServerCounts
+from paritygate.pipelines.live.metrics.server_counts import ServerCounts
 from paritygate.validate.runners.endpoint.client import HttpClient, Pace
 
 _OK = 200

@@ -76,11 +76,6 @@ class Metrics:
             yield gauge("latency_seconds", "Latency of the last loop.", self.latency, "quantile")
 
 
-def released_at(repository: Root, model: str, which: int | str) -> datetime:
-    """Return when a release was made; raises as `show`."""
-    return datetime.fromisoformat(show(repository, model, which).manifest["created"])
-
-
 @contextlib.contextmanager
 def served(metrics: Metrics, port: int | None) -> Iterator[Metrics]:
     """Serve the figures at a port of 127.0.0.1 if one is given, until somebody reads the verdict, a minute at most.
@@ -124,3 +119,15 @@ def served(metrics: Metrics, port: int | None) -> Iterator[Metrics]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextlib.contextmanager
+def shown_to_prometheus(
+    command: str, repository: Root, model: str, which: int | str, port: int | None
+) -> Iterator[Metrics]:
+    """Serve the figures of a command that judges by a release; raises as `served` and `show`."""
+    metrics = Metrics(command=command, model=model)
+    if port is not None:
+        metrics.released = datetime.fromisoformat(show(repository, model, which).manifest["created"])
+    with served(metrics, port):
+        yield metrics

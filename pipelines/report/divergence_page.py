@@ -1,0 +1,60 @@
+"""The page of a diagnosis: its places, and the graphs of both models there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paritygate.errors import UsageError
+from paritygate.files import write_bytes_atomically
+from paritygate.pipelines.report.drawings.graph import graph_plot
+from paritygate.pipelines.report.drawings.plot import WIDTH
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.tables.table import SYMBOLS, of_texts
+from paritygate.pipelines.report.templating import template_environment
+from paritygate.text import counted, printable
+from paritygate.validate.divergence.result import EQUAL, Divergence
+
+_DRAWN = 3
+_VERDICTS = {True: "pass", False: "fail"}
+
+
+def check_page_file(path: Path | None) -> None:
+    """Check before the diagnosis that a page can be written to this path; raise UsageError if not."""
+    if path is not None and path.suffix != ".html":
+        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected .html)"
+        raise UsageError(msg, hint="write for example --report diagnosis.html")
+
+
+def write_divergence_page(divergence: Divergence, path: Path, *, reference: str, candidate: str) -> None:
+    """Write a self-contained page that loads and executes nothing; may raise StorageError."""
+    error = "not finite" if divergence.error is None else number(divergence.error)
+    why = f"largest relative error {error}; {divergence.matched} of {counted(divergence.tensors, 'inner tensor')} match"
+    places = [
+        (
+            str(at),
+            place.what,
+            ", ".join(place.candidate_nodes) or "-",
+            ", ".join(place.reference_nodes) or "-",
+            ", ".join(filter(None, place.reference_code)) or "-",
+            place.certainty,
+        )
+        for at, place in enumerate(divergence.located, 1)
+    ]
+    titles = ("place", "difference", "candidate", "reference", "code", "certainty")
+    drawings = [
+        (f"Place {at}: {place.what}", graph_plot("Reference", place.reference_graph), graph_plot("Candidate", graph))
+        for at, place in enumerate(divergence.located[:_DRAWN], 1)
+        if (graph := place.candidate_graph)
+    ]
+    page = template_environment(printable).get_template("divergence.html.j2")
+    content = page.render(
+        symbols=SYMBOLS,
+        plot_width=WIDTH,
+        title=f"{candidate} against {reference}",
+        verdict=_VERDICTS[divergence.outcome == EQUAL],
+        why=divergence.detail or why,
+        places=of_texts("Places at which the models part", titles, places) if places else None,
+        graphs=drawings,
+        unknown=", ".join(divergence.not_located),
+    )
+    write_bytes_atomically(path, content.encode(), elsewhere="name another file with --report")

@@ -1,0 +1,1 @@
+"""One task by many workers: processes of this machine, or those of a Ray cluster."""

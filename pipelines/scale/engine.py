@@ -1,0 +1,39 @@
+"""The kind and number of workers that a command starts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paritygate import __version__
+from paritygate.pipelines.scale.workers import Processes, Workers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engine:
+    """The kind and number of workers."""
+
+    kind: str  # processes or ray
+    workers: int
+    address: str | None = None  # of a Ray cluster that runs
+
+    @contextlib.contextmanager
+    def started(
+        self, paths: Sequence[Path], say: Callable[[str], None], *, are_threads_limited: bool
+    ) -> Iterator[Workers]:
+        """Yield the workers, each of which needs the `paths`; raises as `ray_workers`.
+
+        `say` gets what they need before anything starts.
+        """
+        if self.kind == "processes":
+            yield Processes(self.workers, are_threads_limited=are_threads_limited)
+            return
+        from paritygate.pipelines.scale.ray_cluster import ray_workers
+
+        if self.address is not None:
+            files = "".join(f", {path.absolute()}" for path in paths)
+            say(f"each machine of the cluster needs: paritygate {__version__} with the same packages{files}")
+        with ray_workers(self.workers, self.address, paths, are_threads_limited=are_threads_limited) as workers:
+            yield workers

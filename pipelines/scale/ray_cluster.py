@@ -1,0 +1,172 @@
+"""Workers on Ray: a cluster on this machine for one command, or one that runs already."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paritygate import __version__
+from paritygate.backends import require_backend
+from paritygate.errors import BackendError, LostWorkerError, MissingBackendError, UsageError
+from paritygate.machine import available_processors, machine_facts, threads_allowed
+from paritygate.pipelines.scale.workers import limit_threads
+from paritygate.text import first_line
+
+_Result = TypeVar("_Result")
+# No statistics of use are sent, and no folder is uploaded where `uv run` started the command.
+_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+# Without a cluster of several machines, as on a desktop, Ray listens on 127.0.0.1 alone.
+_ENVIRONMENT_HERE = {**_ENVIRONMENT, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_HERE = {"address": "local", "include_dashboard": False}
+_CONNECT_S = 10.0
+_ANSWER_S = 120.0
+
+
+@contextlib.contextmanager
+def ray_workers(
+    workers: int, address: str | None, paths: Sequence[Path], *, are_threads_limited: bool
+) -> Iterator[RayWorkers]:
+    """Yield workers of the cluster at an address, or of one on this machine, and disconnect or end it.
+
+    Raises:
+        MissingBackendError: Ray is not installed, or paritygate on a machine of the cluster.
+        BackendError: There is no such cluster, or a machine has other versions, or lacks one of the `paths`.
+    """
+    require_backend("ray")
+    os.environ.update(_ENVIRONMENT if address else _ENVIRONMENT_HERE)
+    import ray
+
+    processors = max(workers, available_processors() // workers * workers)
+    if address is not None:
+        _check_address(address)
+    options = {"address": address} if address else {**_HERE, "num_cpus": processors}
+    # Ray replaces it.
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+    except (OSError, RuntimeError, ValueError) as err:
+        msg = f"Ray {f'at {address}' if address else 'on this machine'} cannot be used: {first_line(err)}"
+        raise BackendError(msg, hint="check it with ray status; for a token, export RAY_AUTH_MODE=token") from err
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        machines = {
+            node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+        }
+        if not machines:
+            msg = f"the cluster at {address} has no processors"
+            raise BackendError(msg, hint="add a machine", command=f"ray start --address {address}")
+        _check_machines({key: node["NodeManagerAddress"] for key, node in machines.items()}, paths)
+        cores = [int(node["Resources"]["CPU"]) for node in machines.values()]
+        processors = max(1, min(sum(cores) // workers, *cores))
+        place = f"{workers} at a time by Ray, machines: {len(machines)}, processors of each: {processors}"
+        yield RayWorkers(place, processors, (threads_allowed() or processors) if are_threads_limited else None)
+    finally:
+        ray.shutdown()
+
+
+class RayWorkers:
+    """Workers that are tasks of Ray, which starts and distributes their processes."""
+
+    def __init__(self, place: str, processors: int, threads: int | None) -> None:
+        import ray
+
+        def call(function: Callable[..., Any], args: Sequence[object]) -> Any:  # noqa: ANN401 - of any function
+            if threads is not None:
+                limit_threads(threads)
+            return function(*args)
+
+        self.place = place
+        # Ray's own retries would not end with Ctrl-C.
+        self._call = ray.remote(num_cpus=processors, max_retries=0, scheduling_strategy="SPREAD")(call)
+        self._running: set[Any] = set()
+
+    def call(self, function: Callable[..., _Result], *args: object) -> _Result:
+        """Call the function in a process of Ray; raise LostWorkerError if that process, or its machine, is lost."""
+        import ray
+
+        running = self._call.remote(function, args)
+        self._running.add(running)
+        try:
+            result: _Result = ray.get(running)
+        except ray.exceptions.RayTaskError as err:
+            raise err.cause from None
+        except ray.exceptions.RayError as err:
+            msg = f"a worker of Ray was lost: {first_line(err)}"
+            raise LostWorkerError(msg, hint="look into the logs of Ray on that machine") from err
+        finally:
+            self._running.discard(running)
+        return result
+
+    def stop(self) -> None:
+        """Interrupt the calls, each once, so that none is interrupted while it tidies up."""
+        import ray
+
+        while self._running:
+            ray.cancel(self._running.pop())
+
+
+def _check_address(address: str) -> None:
+    """Raise an error unless something listens there; Ray itself would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
+        msg = f"--ray-address {address!r} is not of the form HOST:PORT"
+        raise UsageError(msg, hint="write for example --ray-address 127.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as err:
+        msg = f"no Ray cluster answers at {address}: {first_line(err)}"
+        raise BackendError(msg, hint="start it", command=f"ray start --head --port {port}") from err
+
+
+def _check_machines(names: Mapping[str, str], paths: Sequence[Path]) -> None:
+    """Compare versions with those of each machine of the cluster, by id, and look for the paths there."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # Ray sends an inner function as code, so it runs without the package.
+    def facts(paths: Sequence[str]) -> dict[str, Any]:
+        import os
+
+        try:
+            from paritygate import __version__
+            from paritygate.machine import machine_facts
+        except ImportError as err:
+            return {"problem": str(err)}
+        lacks = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110 - a path of another machine
+        return {"versions": {"paritygate": __version__, **machine_facts()["versions"]}, "lacks": lacks}
+
+    task = ray.remote(num_cpus=0)(facts)
+    texts = [str(path.absolute()) for path in paths]
+    asked = {
+        name: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False)).remote(texts)
+        for key, name in names.items()
+    }
+    here = {"paritygate": __version__, **machine_facts()["versions"]}
+    for name, running in asked.items():
+        try:
+            there = ray.get(running, timeout=_ANSWER_S)
+        except ray.exceptions.RayError as err:
+            msg = f"the machine {name} of the cluster does not answer: {first_line(err)}"
+            raise BackendError(msg, hint="look at the cluster", command="ray status") from err
+        if "problem" in there:
+            msg = f"the machine {name} of the cluster has no paritygate {__version__}: {there['problem']}"
+            raise MissingBackendError(
+                msg, hint="install it for Ray's Python there", command=f"pip install 'paritygate[ray]=={__version__}'"
+            )
+        differ = [
+            f"{key} {there['versions'][key]} (here {version})"
+            for key, version in here.items()
+            if there["versions"].get(key, version) != version
+        ]
+        if differ:
+            msg = f"the machine {name} of the cluster has {', '.join(differ)}"
+            raise BackendError(msg, hint="install the same versions on all machines")
+        if there["lacks"]:
+            msg = f"the machine {name} of the cluster does not have {', '.join(there['lacks'])}"
+            raise BackendError(msg, hint="put the files on all machines, or into a shared folder, at the same paths")

@@ -1,0 +1,1 @@
+"""Load tests of users, which compare the answers of a server with a released file."""
