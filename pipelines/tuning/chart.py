@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from paritygate.pipelines.live.latency_axis import disc, latency_ticks, route
+from paritygate.pipelines.live.chart import disc, latency_ticks, route
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, WIDTH, Frame, Label, Path, Plot, line, nice_steps
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.tuning.request import TuneResult

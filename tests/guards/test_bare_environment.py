@@ -90,7 +90,8 @@ def outcome(project_root: Path) -> Outcome:
 
 
 def test_every_module_imports_in_a_bare_environment(outcome: Outcome, project_root: Path) -> None:
-    assert outcome["failed"] == {}
+    # Locustfiles import it, and so have Locust.
+    assert set(outcome["failed"]) == {"paritygate.live.locust"}
     files = [
         path
         for part in ("convert", "validate", "pipelines", "fixtures")
@@ -99,9 +100,9 @@ def test_every_module_imports_in_a_bare_environment(outcome: Outcome, project_ro
     package = project_root / "src/paritygate"
     files += [
         *package.glob("*.py"),
-        *(path for name in ("api", "engine", "models") for path in package.glob(f"{name}/**/*.py")),
+        *(path for name in ("api", "engine", "live", "models") for path in package.glob(f"{name}/**/*.py")),
     ]
-    assert len(outcome["imported"]) == len(files)
+    assert len(outcome["imported"]) == len(files) - 1
 
 
 def test_no_module_reaches_for_a_heavy_one_when_imported(outcome: Outcome) -> None:

@@ -76,7 +76,13 @@ MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}
 # Where users come in: the command, the Python API and the plugin of pytest. They stand above all, and nothing imports
 # them; of `__init__.py`, which shows the API, only the version is read.
-API = {"paritygate.api", "paritygate.api.releases", "paritygate.api.runs", "paritygate.live.locust"}
+API = {
+    "paritygate.api",
+    "paritygate.api.releases",
+    "paritygate.api.runs",
+    "paritygate.live.answer_process",
+    "paritygate.live.locust",
+}
 ENTRANCES = {"__main__.py", "__init__.py", "pytest_plugin.py"}
 
 

@@ -22,7 +22,7 @@ from locust.runners import STATE_INIT, STATE_STOPPED, LocalRunner
 from paritygate.errors import ExitCode
 from paritygate.text import counted, echo
 
-_PROCESS = "paritygate.pipelines.live.answer_process"
+_PROCESS = "paritygate.live.answer_process"
 _LENGTH = "Inference-Header-Content-Length"
 # The most bytes of different answers in memory; beyond, they are compared during the load.
 _MOST_HELD = 256 << 20
@@ -32,25 +32,17 @@ class WrongAnswerError(Exception):
     """An answer is not that of the released file; Locust lists it with the failures of its request."""
 
 
-class ParityUser(HttpUser):  # type: ignore[misc] - Locust need not be installed
-    """A user that sends samples of a released model to a server, by `ask` in its tasks.
-
-    Attributes:
-        url: The model on the server, in the Open Inference Protocol over HTTP.
-        against: The release, as `MODEL@ALIAS`.
-        samples: Their file, or `MODULE:CALLABLE`.
-        rows: Rows of a request.
-        repository: The place of the release.
-        may_load: Another machine that may be loaded.
-    """
+# Locust need not be installed where types are checked.
+class ParityUser(HttpUser):  # type: ignore[misc]
+    """A user that sends samples of a released model to a server, by `ask` in its tasks."""
 
     abstract = True
-    url: ClassVar[str]
-    against: ClassVar[str]
-    samples: ClassVar[str]
-    rows: ClassVar[int] = 1
+    url: ClassVar[str]  # of the model on the server, in the Open Inference Protocol over HTTP
+    against: ClassVar[str]  # the release, as MODEL@ALIAS
+    samples: ClassVar[str]  # their file, or MODULE:CALLABLE
+    rows: ClassVar[int] = 1  # of a request
     repository: ClassVar[str] = "artifacts/repository"
-    may_load: ClassVar[str | None] = None
+    may_load: ClassVar[str | None] = None  # another machine that may be loaded
     judge: ClassVar[_Judge]
 
     def ask(self) -> None:

@@ -304,7 +304,7 @@ def test_a_request_that_shadow_could_not_read_is_left_out(tmp_path: Path, doubli
         inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 2)),),
         outputs=(TensorSpec(name="/v2/models/m/infer", dtype="float32", shape=("batch",)),),
     )
-    file = CapturedFile(path=captured.out, name="traffic.jsonl", signature=signature, version="1")
+    file = CapturedFile(path=captured.out, name="traffic.jsonl", signature=signature)
     assert [exchange.why for exchange in file.exchanges()] == ["", ""]
 
 
