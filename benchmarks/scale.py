@@ -145,7 +145,7 @@ def _digest(path: str) -> str:
 
 def rows(sizes: Sequence[int]) -> None:
     """Print cost and state of one shard of so many rows, a line through them, and what 10^9 rows cost."""
-    print("| rows | record, CPU s | shard, CPU s | its peak, MiB | part, bytes | merge of 1 part, s |")
+    print("| rows | record, CPU s | shard, CPU s | its peak, MiB | part, bytes | merge of 1 part, CPU s |")
     print("|---|---|---|---|---|---|")
     costs = []
     for size in sizes:
@@ -156,23 +156,23 @@ def rows(sizes: Sequence[int]) -> None:
         costs.append(ran.cpu_s)
         print(
             f"| {size:,} | {recorded.cpu_s:.1f} | {ran.cpu_s:.1f} | {peak:.0f} | {part.stat().st_size:,} "
-            f"| {merged.seconds:.2f} |",
+            f"| {merged.cpu_s:.2f} |",
             flush=True,
         )
     slope, start = np.polyfit(sizes, costs, 1)
-    size = sizes[0]
+    # The samples are those of the last size.
     of = min(16, math.ceil(size / _BATCH))
     parts = [_shard(size, number, of)[1] for number in range(1, of + 1)]
     merged = _checked("merge", *map(str, parts), "-q", codes=(0, 1, 3))
     alone = _checked("merge", str(Path(f"part-{size}-1-1.json")), "-q", codes=(0, 1, 3))
-    each = (merged.seconds - alone.seconds) / max(of - 1, 1)
+    each = (merged.cpu_s - alone.cpu_s) / max(of - 1, 1)
     largest = max(path.stat().st_size for path in parts)
     print(f"\nfit: {start:.2f} s a shard and {slope * 1e6:.2f} s a million rows; {each * 1000:.0f} ms a merged part")
     for shards in (100, 1000):
         hours = (start * shards + slope * _BILLION) / 3600
         print(
             f"10^9 rows in {shards} shards: {hours:.2f} worker hours, parts {largest * shards / 2**20:.0f} MiB, "
-            f"merged in {alone.seconds + each * (shards - 1):.0f} s"
+            f"merged in {alone.cpu_s + each * (shards - 1):.0f} s"
         )
 
 
@@ -203,7 +203,7 @@ def engines(size: int) -> None:
         print("Ray is not installed, so its rows are missing")
         return
     start = "import time; b = time.monotonic(); import ray; ray.init(address='local', include_dashboard=False, "
-    start += "log_to_driver=False); ray.get(ray.remote(int).remote()); print(time.monotonic() - b)"
+    start += "log_to_driver=False); ray.get(ray.remote(lambda: 1).remote()); print(time.monotonic() - b)"
     started = subprocess.run(
         [sys.executable, "-c", start],
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},

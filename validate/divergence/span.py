@@ -65,8 +65,8 @@ class Spans:
         start = tuple(dict.fromkeys(pair for node in ours for pair in sides.start_of(node)))
         place = replace(region, start=start, end=(name, other), edges=pairs)
         both = (sides.candidate, ours), (sides.reference, theirs)
-        differences = [*weights_that_differ(*both), *attributes_that_differ(*both, rank)]
-        differences = differences or epsilon_that_differs(*both)
+        attributes = attributes_that_differ(*both, rank) or epsilon_that_differs(*both)
+        differences = [*weights_that_differ(*both), *attributes]
         if differences:
             return self._of_some(place, ours, theirs, differences)
         words, is_clear = _difference(ours, theirs)

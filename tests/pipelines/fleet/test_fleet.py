@@ -19,6 +19,7 @@ from paritygate.pipelines.report.fleet import counts_of, render_fleet, verdict_o
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
+_MANY = 20
 _SLOW = """
 import time
 
@@ -148,3 +149,24 @@ def test_no_run_outlives_the_command(specs: Desk, number: signal.Signals, code: 
     assert process.wait(600) == code
     wait_until(lambda: str(specs.folder) not in _commands())
     assert not (specs.folder / "all.json").exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(7200)  # 20 runs, on a machine that may be busy
+def test_twenty_specs_are_resumed_after_ctrl_c(specs: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARITYGATE_CACHE")
+    for at in range(_MANY - 3):
+        _spec(specs, f"more{at:02}", samples={"source": "../inputs.npz"}, decisions={"y": {"argmax": True}})
+    command = [sys.executable, "-m", "paritygate", "run", "specs", "--workers", "2"]
+    with subprocess.Popen(command, cwd=specs.folder, stdout=subprocess.DEVNULL) as process:
+        # A run that has ended in a release is not repeated.
+        wait_until(lambda: len(list(specs.folder.glob("artifacts/repository/log/*/*.json"))) > 1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(600) == 130
+
+    runs = _by_spec(_run(specs, 2))
+    codes = {name: run["exit_code"] for name, run in runs.items()}
+    assert codes == {**dict.fromkeys(runs, 0), "broken": 2, "wrong": 2}
+    assert len(runs) == _MANY
+    assert sum(not run["log"] for run in runs.values()) >= 1
+    assert {run["release"]["version"] for run in runs.values() if run["exit_code"] == 0} == {1}

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.validate.divergence.locate import locate_in
-from paritygate.validate.divergence.result import CANNOT_TELL, EQUAL, LOCATED, Divergence
+from paritygate.validate.divergence.result import CANNOT_TELL, EQUAL, LIKELY, LOCATED, POSSIBLE, Divergence
 from paritygate.validate.tensors.inner_values import read_inner
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.opening import open_graph, open_graphs
@@ -286,6 +286,21 @@ def test_of_several_faults_none_is_proven_without_the_others(
     proven = {name for place in found.located if place.proven for name in place.candidate_nodes}
     assert not proven or wrong <= proven
     assert wrong <= {name for place in found.located for name in place.candidate_nodes}
+    # A run names the first one, and only the others may be right.
+    assert [place.certainty for place in found.located] == [LIKELY, POSSIBLE]
+
+
+def test_two_differences_in_one_operator_are_both_described(
+    source: ModelRef, exported: onnx.ModelProto, tmp_path: Path
+) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(exported)
+    _weight(model, "c9", _zero_row)
+    _weight(model, "c8", lambda values: values * 1000)
+
+    (place,) = _located(source, model, tmp_path).located
+
+    assert {sentence.key for sentence in place.words} >= {"divergence.constant", "divergence.attribute"}
 
 
 def test_rows_beyond_the_budget_claim_nothing(source: ModelRef, exported: onnx.ModelProto, tmp_path: Path) -> None:
