@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
@@ -46,10 +49,9 @@ def _overflow(
         return say("fp16_range", cause=broken.words)
     # Overflow on the way may leave finite outputs, which are wrong, in a few rows of all.
     artifact, rows = run.artifact(name), Recording.load(run.reference).rows
-    try:
+    base: Artifact | None = None
+    with contextlib.suppress(ParitygateError):
         base = built_from(run, artifact)
-    except ParitygateError:
-        base = None
     found = find_overflow(run, artifact, base, most_rows=rows, time_limit_s=time_limit_s, progress=progress)
     if found.not_checked:
         return say("fp16_range.unknown", reason=found.not_checked)
