@@ -47,7 +47,7 @@ _INSIDE = "it is inside of an If, Loop or Scan"
 _OLDEST = {Precision.FP16: 6, Precision.BF16: 13}
 # The first IR version whose weights need not be inputs of the graph.
 _IR_WITH_FREE_WEIGHTS = 4
-# Operators that pass values on unchanged; rounding only these is no computation in the precision.
+# Operators that pass values on unchanged; rounding only these is not a computation in the precision.
 _MOVING = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
      "Unsqueeze"}

@@ -386,7 +386,7 @@ def cache_below(root: Path, run: Path) -> Cache:
     The environment variable PARITYGATE_CACHE names another folder, or is `off`.
 
     Raises:
-        UsageError: PARITYGATE_CACHE_SIZE is no size.
+        UsageError: PARITYGATE_CACHE_SIZE is not a size.
     """
     folder = cache_folder(root)
     # Without a record of what a job reads, nothing can be cached.

@@ -88,7 +88,7 @@ def remove_cache(folder: Path) -> tuple[str, ...]:
     The markers go last, so that an interrupted removal leaves a cache.
 
     Raises:
-        StorageError: The folder is no cache, or something cannot be removed.
+        StorageError: The folder is not a cache, or something cannot be removed.
     """
     check_is_cache(folder)
     with storage_errors(folder):

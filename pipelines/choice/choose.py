@@ -176,7 +176,7 @@ def _check_names(run: RunFolder, evidence: Evidence) -> None:
     for document in evidence.by_device().values():
         for entry in document.entries:
             if entry.variant not in run.resolved.target_names:
-                msg = f"{entry.variant!r} is no target of the run (targets: {', '.join(run.resolved.target_names)})"
+                msg = f"{entry.variant!r} is not a target of the run (targets: {', '.join(run.resolved.target_names)})"
                 raise ValueError(msg)
 
 

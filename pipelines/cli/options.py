@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove the result of an earlier call, so that nobody takes it for that of this one.
 
-    A device or a pipe stays. A file that is no result may be a model or samples, so it stays, and is an error.
+    A device or a pipe stays. A file that is not a result may be a model or samples, so it stays, and is an error.
     """
     del param
     if target is None or target == "-" or ctx.resilient_parsing:
@@ -82,7 +82,7 @@ def _check_folder(option: str, path: Path, folder: Path) -> None:
         msg = f"{option} cannot write {path}: the folder {folder} does not exist"
         raise UsageError(msg, hint="create it", command=shlex.join(["mkdir", "-p", str(folder)]))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{option} cannot write {path}: {folder} is no folder that may be written to"
+        msg = f"{option} cannot write {path}: {folder} is not a folder that may be written to"
         raise UsageError(msg, hint=f"name another place with {option}")
 
 
@@ -213,7 +213,7 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) 
         return
     limit = bytes_of(text)
     if limit is None:
-        raise click.BadParameter(f"{text!r} is no size (allowed: {SIZES_ALLOWED})")
+        raise click.BadParameter(f"{text!r} is not a size (allowed: {SIZES_ALLOWED})")
     ctx.with_resource(memory_limit(limit))
 
 

@@ -108,7 +108,7 @@ def with_signatures(
     """Return the two models with the chosen signatures of SavedModels, by side.
 
     Raises:
-        UsageError: A name is no side, or a side is no SavedModel.
+        UsageError: A name is not a side, or a side is not a SavedModel.
     """
     _check_sides("--signature", signatures, "write for example --signature reference=serving_default")
     chosen = (
@@ -122,7 +122,7 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
     """Return the two models, limited to the inputs of the samples that are named by side.
 
     Raises:
-        UsageError: A name is no side, a side is recorded outputs, or no name of an input is given.
+        UsageError: A name is not a side, a side is recorded outputs, or no name of an input is given.
     """
     sides = {}
     for side, model in zip(_SIDES, (reference, candidate), strict=True):
@@ -148,7 +148,7 @@ def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emul
     """Return the model with a provider of ONNX Runtime; unchanged without one.
 
     Raises:
-        UsageError: It is no ONNX model, is emulated, or the device has no such provider.
+        UsageError: It is not an ONNX model, is emulated, or the device has no such provider.
     """
     if provider is None:
         return model

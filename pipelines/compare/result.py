@@ -380,7 +380,7 @@ def _range(values: Iterable[float]) -> LimitRange:
 
 
 def _taken(kind: type[_Result], measured: object, /, **own: object) -> _Result:
-    """Return a result with the same fields as a measurement, except the given ones; null for what is no number."""
+    """Return a result with the same fields as a measurement, except the given ones; null for what is not a number."""
     names = {item.name for item in fields(cast("Any", kind))} - own.keys()
     values = {name: _plain(getattr(measured, name)) for name in names if hasattr(measured, name)}
     return kind(**values, **own)

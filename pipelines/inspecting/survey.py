@@ -188,7 +188,7 @@ def _read_with_samples(
         for name, like, renamed in with_misspelt(loaded, facts, choice):
             with contextlib.suppress(BackendError, InputFileError, UsageError):
                 read_model(loaded, renamed)
-                msg = f"the samples hold {name!r}, which is no input of the model: did you mean {like!r}? {err}"
+                msg = f"the samples hold {name!r}, which is not an input of the model: did you mean {like!r}? {err}"
                 break
         else:
             raise
@@ -242,7 +242,7 @@ def _served(
 ) -> tuple[Signature, dict[str, str]]:
     """Return the signature under the names served, and the names that differ from the model's own.
 
-    If one input has no array and one array is no input, they are the same.
+    If one input has no array and one array is not an input, they are the same.
 
     Raises:
         InputFileError: A SavedModel lacks the chosen signature.

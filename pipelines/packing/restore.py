@@ -77,7 +77,7 @@ def unpack_run(
     """Restore the run in a pack to `<root>/runs/<model>/<run-id>`, without running its code.
 
     Raises:
-        InputFileError: It is no pack, a left-out input is missing, or another version of paritygate wrote the run.
+        InputFileError: It is not a pack, a left-out input is missing, or another version of paritygate wrote the run.
         ArtifactIntegrityError: The pack or an input was changed.
         UsageError: The run exists already, or the place of left-out inputs is unknown.
         StorageError: It cannot be written.
@@ -154,7 +154,7 @@ def _arrange(staged: Path) -> Path:
     for name in (INPUTS, UNPACKED):
         if (restored / name).exists():
             # The run's own folders of these names are never packed.
-            raise damaged(str(staged), f"{RUN}/{name} is no part of a run")
+            raise damaged(str(staged), f"{RUN}/{name} is not a part of a run")
     if (staged / INPUTS).is_dir():
         (staged / INPUTS).rename(inputs)
     inputs.mkdir(exist_ok=True)
@@ -180,7 +180,7 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
         # Computing these raises the errors of a bad target: each becomes a folder of the run.
         name, _ = resolved.name, resolved.target_names
     except (InputFileError, UsageError) as err:
-        raise damaged(str(pack), f"{SPEC_MEMBER} is no spec of a run") from err
+        raise damaged(str(pack), f"{SPEC_MEMBER} is not a spec of a run") from err
     if name != manifest.model:
         raise damaged(str(pack), f"{SPEC_MEMBER} is of {name!r}, and the pack of {manifest.model!r}")
 
@@ -194,7 +194,7 @@ def _travelled_spec(path: Path, pack: Path) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_sound = False
     if not is_sound:
-        raise damaged(str(pack), f"{SPEC_MEMBER} is no spec that travels")
+        raise damaged(str(pack), f"{SPEC_MEMBER} is not a spec that travels")
     return data
 
 

@@ -235,7 +235,7 @@ def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evid
     if not was:
         return "what was measured of it is not in the release"
     if not now:
-        return "it is no variant of the run"
+        return "it is not a variant of the run"
     for old in was:
         for new in now:
             if (new.evidence, new.device) == (old.evidence, old.device):
@@ -254,7 +254,7 @@ def _code_of_missing(run: RunFolder, name: str) -> int:
 
 
 def _missing(evidence: Evidence, released: ReleaseDetails) -> tuple[str, ...]:
-    """Return the released variants that the run lacks: they are no targets, or not available for the model any more."""
+    """Return the released variants that the run lacks: they are not targets, or no longer available for the model."""
     names = [entry["name"] for entry in released.manifest["variants"] if entry["role"] != "source"]
     return tuple(name for name in names if (entry := evidence.entry(name)) is None or entry.verdict == NOT_AVAILABLE)
 

@@ -59,7 +59,7 @@ class Remark:
 
 
 def run_summary(report: ReportData) -> Table:
-    """Return a table with one row per variant; the verdict's remark is the reason why it is no pass."""
+    """Return a table with one row per variant; the verdict's remark is the reason why it is not a pass."""
     shared = _shared_reasons(report)
     count = sum(bool(why_of_variant(variant)) for variant in report.variants)
     length = _WHY_LENGTH if count <= _FEW else _SHORT_WHY_LENGTH
@@ -111,7 +111,7 @@ def _verdict(verdict: str, result: ComparisonResult | None, *, remark: str = "")
 
 def _name(variant: VariantReport, report: ReportData) -> Cell:
     mark = report.mark if variant.name in report.marked else ""
-    # "optional" matters only where it is no pass.
+    # "optional" matters only where it is not a pass.
     is_spare = not variant.is_required and variant.verdict != "pass"
     return text(variant.name, remark=mark or ("optional" if is_spare else ""))
 

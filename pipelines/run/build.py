@@ -35,7 +35,7 @@ def build_stage(
     needed. A rebuilt engine is a new artifact, so measurements of the old one do not count for it.
 
     Raises:
-        UsageError: A name is no target of the run, or cannot be made without the source.
+        UsageError: A name is not a target of the run, or cannot be made without the source.
         ArtifactIntegrityError: An artifact to derive from was changed.
         InputFileError: The record of an artifact is corrupt.
         StorageError: The disk is full.

@@ -128,7 +128,7 @@ class RunFolder:
         return self.folder / variant
 
     def base_folder(self, variant: str) -> Path:
-        """Return the folder of an artifact that is no target, only the base of targets."""
+        """Return the folder of an artifact that is not a target, only the base of targets."""
         return self.folder / "bases" / variant
 
     def artifact(self, variant: str) -> Artifact:
@@ -241,7 +241,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
     """
     path = folder / _SPEC_FILE
     if not is_run_folder(folder):
-        msg = f"{folder} is no run folder"
+        msg = f"{folder} is not a run folder"
         hint = "give the folder that export or run printed, a run's id, or latest; see them: convert-and-validate runs"
         raise InputFileError(msg, hint=hint)
     # Locked before it is read, so that nobody removes it meanwhile.

@@ -156,7 +156,7 @@ def why_missed(
         return f"a finding of {', '.join(at_edge)}: where no sample is, or at padding; edge: fail would catch it"
     off = f"; probes that did not run: {', '.join(probes_off)}" if probes_off else ""
     if all(effect.is_rounding for effect in effects):
-        wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is no fault"
+        wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is not a fault"
         return f"no sample and no probe has an answer that changes beyond rounding{wanted}{off}"
     worst = max(effects, key=lambda effect: (effect.max_abs_diff is None, effect.in_limits or 0.0))
     if worst.max_abs_diff is None:

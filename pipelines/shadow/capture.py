@@ -96,7 +96,7 @@ class CapturedFile:
         A last line that is cut off is left out: its writer is not done with it.
 
         Raises:
-            InputFileError: The file cannot be read, or a line is no exchange.
+            InputFileError: The file cannot be read, or a line is not an exchange.
         """
         read: Callable[[Path, str], Iterator[tuple[int, Line]]] = _parquet_rows if self.is_parquet else _lines
         for number, line in islice(read(self.path, self.name), self.most):
@@ -116,7 +116,7 @@ class CapturedFile:
             outputs, why = (None, why) if why else self._outputs(response)
         except (ValueError, BackendError, RecursionError) as err:
             why = err.msg if isinstance(err, json.JSONDecodeError) else str(err)
-            msg = f"{self.name}, line {number} is no captured request: {why}"
+            msg = f"{self.name}, line {number} is not a captured request: {why}"
             raise InputFileError(msg, hint=_FORM) from err
         return Exchange(line=number, inputs=inputs, outputs=outputs, why=why, served=served, version=version)
 
@@ -156,7 +156,7 @@ def _parquet_rows(path: Path, name: str) -> Iterator[tuple[int, Mapping[str, Any
 
 
 def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with its columns of JSON text as data; an answer that is no JSON stays text."""
+    """Return a row with its columns of JSON text as data; an answer that is not JSON stays text."""
     return {key: _value(key, value) if isinstance(value, str | bytes) else value for key, value in row.items()}
 
 

@@ -190,7 +190,7 @@ class _Server(ThreadingHTTPServer):
         return is_room
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as its base has it
-        # A client that goes away is no error.
+        # A client that goes away is not an error.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

@@ -213,5 +213,5 @@ def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> No
             continue
         rank = len(shape)
         if not (-rank <= axis < rank and axis % rank != 0):
-            msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
+            msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is not a channel axis of an output of rank {rank}"
             raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out")

@@ -220,7 +220,7 @@ class ReportPart(SpecPart):
 
 def _known_probe(value: str) -> str:
     if value not in ALL_PROBES:
-        raise ValueError(f"{value!r} is no probe (allowed: {', '.join(ALL_PROBES)}, or none in place of the list)")
+        raise ValueError(f"{value!r} is not a probe (allowed: {', '.join(ALL_PROBES)}, or none instead of the list)")
     return value
 
 
@@ -299,7 +299,7 @@ class GoldPart(SpecPart):
     tolerance: GoldTolerancePart | None = Field(
         default=None, description="What a variant may lose; the metric is information only if absent."
     )
-    gold_above: float | None = Field(default=None, description="Gold above this is positive, where it is no label.")
+    gold_above: float | None = Field(default=None, description="Gold above this is positive, where it is not a label.")
 
 
 def _kind_of_gold(value: object) -> str:
@@ -460,7 +460,7 @@ class PromotePart(SpecPart):
     @classmethod
     def _known_preference(cls, value: object) -> object:
         if isinstance(value, str) and value not in PREFERENCES:
-            raise ValueError(f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)")
+            raise ValueError(f"{value!r} is not a preference (allowed: {', '.join(PREFERENCES)}, a list of variants)")
         return value
 
     @field_validator("devices")
@@ -468,7 +468,7 @@ class PromotePart(SpecPart):
     def _known_devices(cls, value: list[str] | None) -> list[str] | None:
         for name in value or ():
             if not _DEVICE.fullmatch(name):
-                msg = f"{name!r} is no device (allowed: cpu, cuda:smNN with the compute capability, such as cuda:sm80)"
+                msg = f"{name!r} is not a device (allowed: cpu, cuda:smNN for a compute capability, as in cuda:sm80)"
                 raise ValueError(msg)
         return value
 

@@ -172,7 +172,7 @@ class ResolvedSpec:
 
         Raises:
             InputFileError: It does not exist.
-            UsageError: It has a signature key, and is no SavedModel.
+            UsageError: It has a signature key, and is not a SavedModel.
         """
         ref = parse_source(self.spec.model.source, self.folder)
         ref = with_signature_key(ref, self.spec.model.signature, "model.signature")

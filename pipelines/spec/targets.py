@@ -158,7 +158,7 @@ def check_mixed_engines(targets: Sequence[AnyTarget], origin: str) -> None:
     derived = [(name, DERIVATIONS.get(name)) for name in map(name_of_target, targets)]
     engines = [name for name, derivation in derived if derivation is not None and derivation.base == MIXED]
     if engines and not any(isinstance(target, MixedTarget) and target.lower == "fp16" for target in targets):
-        msg = f"{origin}: target {engines[0]!r} is built from {MIXED} in fp16, which is no target"
+        msg = f"{origin}: target {engines[0]!r} is built from {MIXED} in fp16, which is not a target"
         raise UsageError(msg, hint=f"add {{name: {MIXED}, lower: fp16}} to the targets")
 
 
@@ -166,7 +166,7 @@ def target_meant(name: str, known: Sequence[str]) -> str:
     """Return a hint on the target that may be meant; empty where none is near, or for the name of one."""
     plain = name.partition("@")[0]
     close = closest(plain, known)
-    # onnx-fp64 is no typo of onnx-fp16: digits must agree.
+    # onnx-fp64 is not a typo of onnx-fp16: digits must agree.
     return f"did you mean {close}?" if close and close != plain and _digits(close) == _digits(plain) else ""
 
 

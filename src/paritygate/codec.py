@@ -123,14 +123,14 @@ def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the fiel
 def from_data(kind: type[_T], data: object) -> _T:
     """Return the object of a dataclass, or of another annotated type, that `to_data` wrote.
 
-    Only types that JSON lacks are converted, so a text is no number. Unknown fields are ignored, because a later
+    Only types that JSON lacks are converted, so a text is not a number. Unknown fields are ignored, because a later
     version may have written them.
 
     Raises:
         ValueError: The data do not fit; the message names the first wrong field.
         ParitygateError: The object itself refuses its values.
     """
-    # Encoding half of a surrogate pair, which is no text, is a ValueError.
+    # Encoding half of a surrogate pair, which is not text, is a ValueError.
     text = json.dumps(data, ensure_ascii=False).encode()
     try:
         return cast("_T", read_as(kind, json.loads(text)))

@@ -224,15 +224,15 @@ def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
         (
             spec(),
             {"targets": "onnx-int9"},
-            "'onnx-int9' is no target of spec given in Python (targets: onnx-fp32, onnx-fp16)",
+            "'onnx-int9' is not a target of spec given in Python (targets: onnx-fp32, onnx-fp16)",
         ),
-        (spec(), {"probes": ["luck"]}, "'luck' is no probe"),
+        (spec(), {"probes": ["luck"]}, "'luck' is not a probe"),
         (spec(), {"constraints": {"speed": 1}}, "'speed' is not known"),
         (spec(), {"alias": "7"}, "alias name '7' is a number"),
         (spec(), {"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
         (spec(), {"samples": "absent.npz"}, "samples absent.npz do not exist"),
         (spec(samples={"source": "absent.npz"}), {}, "absent.npz do not exist"),
-        ("kleu-sts", {}, "spec 'kleu-sts' is no file and no packaged spec"),
+        ("kleu-sts", {}, "spec 'kleu-sts' is not a file and no packaged spec"),
     ],
 )
 @pytest.mark.usefixtures("here")

@@ -118,7 +118,7 @@ def _number(text: str, key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise UsageError(f"match {text!r}: {key}={value} is no number", hint=f"write {MATCH_GRAMMAR}") from None
+        raise UsageError(f"match {text!r}: {key}={value} is not a number", hint=f"write {MATCH_GRAMMAR}") from None
 
 
 def make_match_rule(name: str, **values: Any) -> MatchRule:  # noqa: ANN401 - one value a key of the spec
@@ -175,7 +175,7 @@ def _check_columns(rule: MatchRule) -> None:
 def _check_limits(rule: MatchRule) -> None:
     name = rule.name
     if not 0 < rule.iou <= 1:
-        msg = f"match {name!r}: iou={rule.iou:g} is no intersection over union (allowed: above 0, at most 1)"
+        msg = f"match {name!r}: iou={rule.iou:g} is not an intersection over union (allowed: above 0, at most 1)"
         raise UsageError(msg, hint="0.9 is the default; detectors are scored by 0.5 and more")
     for key in ("score_tolerance", "max_box_diff", "other_tolerance"):
         value = getattr(rule, key)

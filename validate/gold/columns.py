@@ -77,20 +77,20 @@ def _labels(
 def gold_column(rule: GoldRule, batch: Batch) -> NDArray[np.float64]:
     """Return the gold of one batch, shape `(rows,)`, NaN where a row has none.
 
-    UsageError is raised where gold is no number, not one value a row, or of a kind that the metric does not take.
+    UsageError is raised where gold is not a number, not one value a row, or of a kind that the metric does not take.
     """
     if batch.gold is None:
         return np.full(batch.rows, np.nan)
     try:
         gold = np.asarray(batch.gold).astype(np.float64)
     except (TypeError, ValueError) as err:
-        msg = f"gold {rule}: the samples hold gold that is no number ({err})"
+        msg = f"gold {rule}: the samples hold gold that is not a number ({err})"
         raise UsageError(msg, hint="yield numbers as Batch.gold, the index of the class for labels") from err
     if gold.shape not in {(batch.rows,), (batch.rows, 1)}:
         msg = f"gold {rule}: gold has shape {list(gold.shape)} for {batch.rows} rows (allowed: (rows,) and (rows, 1))"
         raise UsageError(msg, hint="give one value a row")
     gold = gold.reshape(batch.rows)
-    # Infinity is no answer either.
+    # Infinity is not an answer either.
     gold = np.where(np.isfinite(gold), gold, np.nan)
     if rule.gold_above is not None:
         return np.where(np.isnan(gold), np.nan, gold > rule.gold_above)

@@ -210,7 +210,7 @@ class _Known:
 def _function_metric(rule: GoldRule) -> Metric:
     function = load_object(rule.metric)
     if not callable(function):
-        msg = f"gold {rule}: {rule.metric!r} is no function"
+        msg = f"gold {rule}: {rule.metric!r} is not a function"
         raise UsageError(msg, hint="give a function (outputs, gold) -> float, where higher is better")
 
     def metric(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:

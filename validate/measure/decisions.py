@@ -216,7 +216,7 @@ def check_rank(decision: Decision, rank: int) -> None:
         msg = f"decision {decision} is on an output of rank {rank} without the axis of the classes"
         raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
     if decision.axis is not None and not (-rank <= decision.axis < rank and decision.axis % rank != 0):
-        msg = f"decision {decision}: axis {decision.axis} is no class axis of an output of rank {rank}"
+        msg = f"decision {decision}: axis {decision.axis} is not a class axis of an output of rank {rank}"
         raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave the axis out")
     if rank < 2 and decision.rule in {Rule.ARGMAX, Rule.TOP_K}:  # noqa: PLR2004 - a rank
         msg = f"decision {decision} needs an axis to choose along, and the output has rank {rank}"

@@ -142,7 +142,7 @@ class OutputComparison:
         self._repeat_ratio: dict[str, float] = {}
         self._repeat_diff: dict[str, float] = {}
         self.patterns: dict[str, RowPattern] = {}
-        # The rows that differ, of outputs that are no floats and have one value a row.
+        # The rows that differ, of outputs that are not floats and have one value a row.
         self._other_rows: dict[str, NDArray[np.int64]] = {}
         # Further rows with any mismatch, which a file of a part does not name.
         self.mismatched_elsewhere = 0

@@ -125,7 +125,7 @@ class Limits:
     for one channel. `floor` is how far arithmetic alone moves a value of the bulk; 0 where `max_abs_diff` was declared.
     `row_floor` is the same for the check of a row, and more for channels without a known last operator. `row_share` is
     the mean difference allowed by the spread of the channel; no row has less. `rms_diff` limits the root mean square
-    difference; it is empty where the channels are no shares. The check of a row has no floor where its limit was
+    difference; it is empty where the channels are not shares. The check of a row has no floor where its limit was
     declared. `growth` has the limits that grow with the distance from `center`. Of limits with a cap, `uncapped` is the
     limit without it; if less, a value may be off by `share` of the distance. `mean_of_columns` limits the mean over all
     columns of a table, an output of rank 2; it is infinite for others. `fixed` has the channels with declared limits,

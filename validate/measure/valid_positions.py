@@ -124,7 +124,7 @@ def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWh
         outputs = {spec.name: spec for spec in signature.outputs}
         for what, specs, wanted in (("input", inputs, name), ("output", outputs, output)):
             if wanted not in specs:
-                msg = f"{where}: {wanted!r} is no {what} ({what}s: {', '.join(specs)})"
+                msg = f"{where}: {wanted!r} is not an {what} ({what}s: {', '.join(specs)})"
                 raise UsageError(msg, hint="write OUTPUT=INPUT by the names served, such as logits=attention_mask")
         pairs.append((inputs[name], outputs[output]))
     named = [(mask, fit) for mask, fit in pairs if mask.shape is not None and fit.shape is not None]

@@ -132,7 +132,7 @@ class ProbeOutcome:
 
     @property
     def is_check(self) -> bool:
-        """True where anything ran, was left out or went wrong; a probe that does not apply is no check."""
+        """True where anything ran, was left out or went wrong; a probe that does not apply is not a check."""
         return bool(self.batches or self.dropped or self.unfit or self.failed or self.error or self.edge_off)
 
     @property

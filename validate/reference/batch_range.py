@@ -78,7 +78,7 @@ def _sizes(recording: Recording) -> Iterator[list[int]]:
                 rows = [int(batch["rows"]) for batch in batches]
                 are_with_digest = all(batch.get("samples") for batch in batches)
         except (SafetensorError, AttributeError, KeyError, OSError, TypeError, ValueError) as err:
-            msg = f"recorded outputs in {recording.folder} are corrupt: {name} is no chunk ({err})"
+            msg = f"recorded outputs in {recording.folder} are corrupt: {name} is not a chunk ({err})"
             raise ArtifactIntegrityError(msg, hint="record the reference again", command=_AGAIN) from err
         if not are_with_digest:
             msg = f"{recording.folder} was recorded by an earlier version, without a digest of each batch"

@@ -379,7 +379,7 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
         return None
     ranks = {len(shape) for shape in shapes}
     if len(ranks) > 1 or not 1 <= axis % max(ranks) < max(ranks) or not -max(ranks) <= axis < max(ranks):
-        msg = f"axis {axis} of output {name!r} is no channel axis of the shapes seen ({shapes[0]})"
+        msg = f"axis {axis} of output {name!r} is not a channel axis of the shapes seen ({shapes[0]})"
         raise UsageError(msg, hint="axis 0 holds the rows; name one of the others")
     sizes = {shape[axis] for shape in shapes}
     if len(sizes) > 1:

@@ -151,7 +151,7 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
         try:
             yield from _read_chunk(path)
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
-            msg = f"{path} is no chunk of recorded outputs: {err}"
+            msg = f"{path} is not a chunk of recorded outputs: {err}"
             raise ArtifactIntegrityError(
                 msg, hint="record the reference again", command="convert-and-validate record"
             ) from err
@@ -163,7 +163,7 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
     with safe_open(str(path), framework="np") as file:
         batches = parse_json(file.metadata()["batches"])
         keys: dict[int, list[str]] = {}
-        for key in file.keys():  # noqa: SIM118 - it is no mapping
+        for key in file.keys():  # noqa: SIM118 - it is not a mapping
             keys.setdefault(int(key.partition("/")[0]), []).append(key)
         for at, batch in enumerate(batches):
             outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}

@@ -179,7 +179,7 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     try:
         texts = [value.decode() if isinstance(value, bytes) else value for value in values]
     except UnicodeDecodeError as err:
-        msg = f"the output {spec} holds bytes that are no UTF-8: {err.object!r}"
+        msg = f"the output {spec} holds bytes that are not UTF-8: {err.object!r}"
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
     wrong = next((value for value in texts if not isinstance(value, str) or value.endswith("\0")), None)
     if wrong is not None:

@@ -70,7 +70,8 @@ def _files_of(folder: Path) -> list[Path]:
     for file in files:
         # Opening a pipe would wait.
         if not file.is_file():
-            msg = f"{file.name}, which {DATASET_FILE} names, is no file" if file.exists() else f"{file.name} is missing"
+            state = "is not a file" if file.exists() else "is missing"
+            msg = f"{file.name}, named in {DATASET_FILE}, {state}"
             raise unreadable(folder, FileNotFoundError(msg))
     return files
 

@@ -31,7 +31,7 @@ def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> li
         return list(names)
     wanted = {column for columns in source.columns.values() for column in columns}
     if ID_COLUMN in wanted - {*names}:
-        msg = f"samples {path}: the column {ID_COLUMN!r} names the rows and is no input (got it in "
+        msg = f"samples {path}: the column {ID_COLUMN!r} names the rows and is not an input (got it in "
         msg += f"{source.columns_option})"
         raise InputFileError(msg, hint=f"leave {ID_COLUMN!r} out, or rename the column if the model takes its numbers")
     for column in wanted - {*names}:

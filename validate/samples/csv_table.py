@@ -20,9 +20,9 @@ from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wa
 from paritygate.validate.samples.source import SampleSource, no_rows, unreadable
 from paritygate.validate.samples.tables import SeenIds, batch_of_rows, in_float32
 
-# A longer line is no row of a table; the columns of a table fit one.
+# A longer line is not a row of a table; the columns of a table fit one.
 _LONGEST_LINE = 1 << 24
-# In a column of numbers, one cell in so many that is no number is a slip.
+# In a column of numbers, one cell in so many that is not a number is a slip.
 _FEW = 10
 _DELIMITERS = (",", ";", "\t")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -41,7 +41,7 @@ class CsvTable:
 
     `names` lacks a nameless first column, which holds the row numbers of pandas. `places` are places in a row. `kinds`
     are `int`, `float`, `bool`, `text`, or `comma` for numbers with commas. `gaps` has the line of the first
-    empty cell of each column of numbers. `texts` has the line and text of the first cell that is no number, of each
+    empty cell of each column of numbers. `texts` has the line and text of the first cell that is not a number, of each
     other column. `odd` are columns of text with numbers in nearly all cells. A row has `width` cells.
     """
 

@@ -107,7 +107,7 @@ def _names(folder: Path) -> Sequence[str]:
             continue
         # Opening a pipe would wait.
         if path.suffix.lower() not in _SUFFIXES or not path.is_file():
-            msg = f"samples {folder}: {name!r} is no picture (allowed: {', '.join(_SUFFIXES)})"
+            msg = f"samples {folder}: {name!r} is not a picture (allowed: {', '.join(_SUFFIXES)})"
             raise InputFileError(msg, hint="move it out of the folder: no row is left out of a comparison unsaid")
         names.append(name)
     return sorted(names)

@@ -125,7 +125,7 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
         return lambda: read_random_rows(random, source.batch_size)
     path = source.folder / source.text
     if source.images is not None and not path.is_dir():
-        msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"
+        msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is not a folder"
         raise InputFileError(msg, hint="name the folder, or leave images out")
     if is_object_path(source.text) and not path.exists():
         if source.columns:
@@ -278,7 +278,7 @@ def _decoded(array: NDArray[np.generic], name: str, source: SampleSource) -> NDA
     try:
         return np.char.decode(array.astype(np.bytes_), "utf-8")
     except UnicodeDecodeError as err:
-        msg = f"samples {source.text!r}: {name!r} holds byte strings, and {err.object[:40]!r} is no text in UTF-8"
+        msg = f"samples {source.text!r}: {name!r} holds byte strings, and {err.object[:40]!r} is not text in UTF-8"
         raise InputFileError(msg, hint="save text as str, and other bytes as uint8") from err
 
 
@@ -317,7 +317,7 @@ def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     cases: dict[str, list[str]] = {}
     for name in names:
         cases.setdefault(name.rpartition("/")[0], []).append(name)
-    # A graph may have as many nodes as edges by chance, which are no rows then either: all cases are alike.
+    # A graph may have as many nodes as edges by chance, which are not rows then either: all cases are alike.
     are_whole = any(len(_sizes(path, keys)) > 1 for keys in cases.values())
     for case, keys in cases.items():
         inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
@@ -389,7 +389,7 @@ def _read_safetensors(path: Path, source: SampleSource, first_row: int = 0) -> I
 
     try:
         with safe_open(str(path), framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
             for name, part in slices.items():
                 if part.get_dtype() not in _SAFETENSORS_DTYPES:
                     msg = f"samples {path} hold {name!r} as {part.get_dtype()}, which is not read"

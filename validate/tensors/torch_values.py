@@ -1,6 +1,6 @@
 """Run a PyTorch model and read what its operators compute, as it runs, without an export.
 
-An exporter may be what is wrong, so its graph is no reference. Each operator is recorded when PyTorch dispatches it,
+An exporter may be what is wrong, so its graph is not a reference. Each operator is recorded when PyTorch dispatches it,
 by the module that calls it and the line of the user's code.
 """
 

@@ -127,15 +127,15 @@ def read_part(path: Path) -> Part:
         ArtifactIntegrityError: It was changed after it was written.
     """
     if not path.is_file():
-        state = "is no file" if path.exists() else "does not exist"
+        state = "is not a file" if path.exists() else "does not exist"
         msg = f"part {path} {state}"
         raise InputFileError(msg, hint=_again())
     if not is_part(path):
-        msg = f"{path} is no part of a comparison"
+        msg = f"{path} is not a part of a comparison"
         raise InputFileError(msg, hint=f"leave it out, or make a part: {_MAKE.format('I/N')}")
     size = path.stat().st_size
     if size > _MOST_BYTES:
-        msg = f"{path} is no part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
+        msg = f"{path} is not a part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
         raise InputFileError(msg, hint=_again())
     data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_again())
     try:
@@ -144,7 +144,7 @@ def read_part(path: Path) -> Part:
         raise broken_part(path, err) from err
     binding = part.binding
     if part.kind != _KIND or not (1 <= part.shard <= binding.shards and 0 <= part.first <= part.last):
-        msg = f"{path} is no part of a comparison"
+        msg = f"{path} is not a part of a comparison"
         raise InputFileError(msg, hint=_again())
     return part
 
@@ -164,12 +164,12 @@ def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
     """Return the part that was made before of the same shard; None if there is none.
 
     Raises:
-        UsageError: The file is no part, or another one, so it is not overwritten.
+        UsageError: The file is not a part, or another one, so it is not overwritten.
     """
     if not path.exists():
         return None
     if not path.is_file() or not is_part(path):
-        msg = f"{path} exists and is no part, so it is not overwritten"
+        msg = f"{path} exists and is not a part, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --out")
     try:
         part = read_part(path)

@@ -108,7 +108,7 @@ def measure_shard(
     """Measure a shard in a child process, and write its part; nothing if the part is there already.
 
     Raises:
-        UsageError: The comparison cannot be measured in parts, or the file is no part.
+        UsageError: The comparison cannot be measured in parts, or the file is not a part.
         ParitygateError: The shard could not be measured.
     """
     check_can_be_cut(job)

@@ -59,7 +59,7 @@ def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> 
     then read one by one until there is none.
 
     Raises:
-        RepositoryError: A record is missing, is no record, was edited, does not follow the one before it, or was
+        RepositoryError: A record is missing, is not a record, was edited, does not follow the one before it, or was
             written by a later paritygate.
     """
     store = store_of(repository)

@@ -87,7 +87,7 @@ def read_manifest(folder: Root, record: Record) -> dict[str, Any]:
         check_names(entry["name"] for entry in manifest["variants"])
         check_names(main for entry in manifest["variants"] if (main := entry.get("main", ".")) != ".")
     except (ValueError, LookupError, TypeError, AttributeError) as err:
-        msg = f"{path} is no manifest: {type(err).__name__}: {err}"
+        msg = f"{path} is not a manifest: {type(err).__name__}: {err}"
         raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     return manifest
 

@@ -60,7 +60,7 @@ class Record:
         """Return the record in a file of the log; one of schema 1 has no digest yet.
 
         Raises:
-            ValueError: It is no record, or its schema is unknown to this version of paritygate.
+            ValueError: It is not a record, or its schema is unknown to this version of paritygate.
         """
         schema = data["schema"]
         if schema == _FIRST_SCHEMA:

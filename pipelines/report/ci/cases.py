@@ -34,7 +34,7 @@ class CaseStatus(StrEnum):
 class Case:
     """One check of a variant.
 
-    `name` includes the output. `message` is why it is no pass, `details` more on that, such as the hint. `output` is a
+    `name` includes the output. `message` is why it does not pass, `details` more, such as the hint. `output` is a
     warning or out-of-sample finding of a pass.
     """
 

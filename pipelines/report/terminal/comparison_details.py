@@ -26,7 +26,7 @@ _NAMED_VALUES = 5
 
 
 def comparison_details(result: ComparisonResult) -> Iterator[str]:
-    """Yield every check of one comparison that is no pass, every remark and every note."""
+    """Yield every check of one comparison that is not a pass, every remark and every note."""
     yield from (*reasons(result, with_findings=False), *match_lines(result), *_probe_lines(result))
     yield from finding_lines({"": result})
     yield from (f"note: {note}" for note in result.notes)

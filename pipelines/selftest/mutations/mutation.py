@@ -241,7 +241,7 @@ def mutate_file(source: Path, name: str, context: MutationContext, target: Path)
 
     Raises:
         UsageError: There is no such fault.
-        InputFileError: `source` is no ONNX model.
+        InputFileError: `source` is not an ONNX model.
         StorageError: The disk is full.
     """
     import onnx
@@ -256,5 +256,5 @@ def mutate_file(source: Path, name: str, context: MutationContext, target: Path)
     try:
         check_onnx(target)
     except InputFileError as err:
-        return NotApplicable(f"what comes of it is no valid model: {err}")
+        return NotApplicable(f"what comes of it is not a valid model: {err}")
     return mutated

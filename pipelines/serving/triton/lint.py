@@ -219,7 +219,7 @@ def _version_folders(config: Mapping[str, Any], view: View) -> Iterator[str]:
     del config
     for name in view.folders:
         if name != "warmup" and not _VERSION.fullmatch(name):
-            yield f"the folder {name!r} is no version (allowed: a number without a leading 0): it is ignored"
+            yield f"the folder {name!r} is not a version (allowed: a number without a leading 0): it is ignored"
 
 
 def _model_file(config: Mapping[str, Any], view: View) -> Iterator[str]:

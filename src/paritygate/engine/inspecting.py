@@ -103,7 +103,7 @@ def _check_tensor(engine: Any, spec: TensorSpec) -> None:  # noqa: ANN401
 
 
 def _agrees(found: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
-    # A size that only the engine knows is no contradiction.
+    # A size that only the engine knows is not a contradiction.
     return len(found) == len(wanted) and all(
         not isinstance(dim, int) or size in {dim, _OPEN} for size, dim in zip(found, wanted, strict=True)
     )

@@ -45,7 +45,7 @@ DTYPE_OF_PRECISION: Mapping[Precision, str] = {
     Precision.INT8: "INT8",
 }
 QUANTIZE = "QUANTIZE"
-# Layers of networks and engines that do not compute: a cast to HALF is no computation in it. It is no list of those
+# Layers of networks and engines that do not compute: a cast to HALF computes nothing in it. They are listed, not those
 # that compute, because an unknown layer of a later version counts as computing.
 MOVING = frozenset(
     {"ASSERTION", "CAST", "CONCATENATION", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT",

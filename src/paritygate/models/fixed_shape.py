@@ -93,7 +93,7 @@ def _check_dims(rule: FixedShape) -> None:
     symbols = _symbols(rule.signature.inputs)
     for name, size in rule.dims.items():
         if name not in symbols:
-            msg = f"dim {name!r} is no symbolic dim of the inputs (they have: {', '.join(symbols) or 'none'})"
+            msg = f"dim {name!r} is not a symbolic dim of the inputs (they have: {', '.join(symbols) or 'none'})"
             raise UsageError(msg, hint="fix one of these dims, or name it in model.inputs")
         allowed = rule.signature.dims.get(name)
         if allowed is not None and not allowed.min <= size <= allowed.max:

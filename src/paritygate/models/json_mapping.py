@@ -47,7 +47,7 @@ def read_json_mapping(path: Path) -> JsonMapping:
 
     Raises:
         InputFileError: It cannot be read.
-        UsageError: It is no mapping of this form.
+        UsageError: It is not a mapping of this form.
     """
     import yaml
 

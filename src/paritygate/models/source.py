@@ -118,7 +118,7 @@ def parse_source(text: str, folder: Path) -> ModelRef:
     """Return the model written as `text`, a path relative to `folder` or `module:callable`, without importing it.
 
     Raises:
-        InputFileError: The path does not exist, is no model of a known kind, or an engine without its record.
+        InputFileError: The path does not exist, is not a model of a known kind, or an engine without its record.
     """
     if is_object_path(text) and not is_there(folder / text):
         return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text)
@@ -137,7 +137,7 @@ def with_signature_key(model: ModelRef, key: str | None, where: str) -> ModelRef
     """Return the model with one of its signatures chosen; unchanged for None. `where` names the option in messages.
 
     Raises:
-        UsageError: It is no SavedModel, which alone has several.
+        UsageError: It is not a SavedModel, which alone has several.
     """
     if key is None:
         return model
@@ -188,7 +188,7 @@ def _kind_of_path(path: Path) -> SourceKind:
         raise InputFileError(msg, hint=f"name the folder: {path.parent}")
     if kind is None:
         allowed = f"{', '.join(_KIND_OF_SUFFIX)}, {_ENGINE_SUFFIX}, a SavedModel folder"
-        msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
+        msg = f"{path} is not a model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
         raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
     if kind in _ARCHIVES and not zipfile.is_zipfile(path):
         what, hint = _ARCHIVES[kind]

@@ -87,7 +87,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
         data = read_json(path)
         check_names(data["files"])
         if not is_object_path(data["text"]):
-            msg = f"{data['text']!r} is no module:callable"
+            msg = f"{data['text']!r} is not a module:callable"
             raise ValueError(msg)  # noqa: TRY301 - it is corrupt like the others
         return SourceCopy(
             text=str(data["text"]),

@@ -79,7 +79,7 @@ _TEXT = sign({"a": "string[batch, n]"}, {"y": "float32[batch]"})
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"dims": {"length": 8}}, "dim 'length' is no symbolic dim of the inputs (they have: batch, sequence)"),
+        ({"dims": {"length": 8}}, "dim 'length' is not a symbolic dim of the inputs (they have: batch, sequence)"),
         ({"dims": {"sequence": 256}}, "dim 'sequence' is fixed at 256, and model.dims allows 8 to 128"),
         ({"dims": {"sequence": 4}}, "dim 'sequence' is fixed at 4, and model.dims allows 8 to 128"),
         (

@@ -344,7 +344,7 @@ def test_a_file_whose_name_no_other_machine_may_take_is_not_copied(folder: Path,
         ({"files": {"/net.py": "sha256:0"}}, "the name '/net.py' is an absolute path"),
         ({"files": {"a\\net.py": "sha256:0"}}, "holds a character that not every machine allows in a name"),
         ({"files": {"net.py\0": "sha256:0"}}, "holds a character that not every machine allows in a name"),
-        ({"text": "../net.py"}, "'../net.py' is no module:callable"),
+        ({"text": "../net.py"}, "'../net.py' is not a module:callable"),
     ],
 )
 def test_a_record_that_names_files_elsewhere_is_damaged(

@@ -320,7 +320,7 @@ def test_a_constraint_of_run_is_checked_before_any_work(run: Desk) -> None:
     called = run.call("run", "--verbose", "spec.yaml", "--constraint", "latency_p95_ms=fast")
 
     assert called.code == 2
-    assert "'fast' is no number" in called.err
+    assert "'fast' is not a number" in called.err
     assert len(run.runs) == 1
 
 
@@ -371,7 +371,7 @@ def test_a_benchmark_of_what_cannot_have_been_measured_decides_nothing(run: Desk
 
     assert called.code == 2, str(called)
     assert "benchmark.json is corrupt: " in called.err
-    # Of what is no JSON the place is not known.
+    # Of what is not JSON the place is not known.
     assert ("NaN is not a finite number" if isinstance(value, float) and math.isnan(value) else part) in called.err
     assert run.releases == []
 

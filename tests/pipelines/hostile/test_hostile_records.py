@@ -110,7 +110,7 @@ def _fuzz(desk: Desk, name: str, count: int) -> tuple[str, list[str]]:
 
 
 def _read_again(desk: Desk, name: str, written: Iterable[tuple[str, bytes]]) -> tuple[str, list[str]]:
-    """Write each content in place of a record, call what reads it, and return figures and what was no clear error."""
+    """Write each content in place of a record, call what reads it, and return figures and unclear errors."""
     calls = refused = 0
     wrong = []
     for about, content in written:

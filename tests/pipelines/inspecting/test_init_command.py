@@ -208,7 +208,7 @@ def test_fewer_rows_than_a_verdict_needs_are_said(desk: Desk) -> None:
     ("model", "message"),
     [
         ("nothing.onnx", "nothing.onnx does not exist"),
-        ("model.txt", "is no model of a known kind"),
+        ("model.txt", "is not a model of a known kind"),
         ("net.xml", "is a model of kind 'openvino', from which nothing is converted"),
         ("client:ask", "client:ask is a function with an argument"),
         ("client", "client:FUNCTION"),

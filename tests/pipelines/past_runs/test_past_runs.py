@@ -133,7 +133,7 @@ def test_an_id_that_nothing_has_is_no_run_folder(desk: Desk) -> None:
     called = desk.call("choose", "--run", "19990101")
 
     assert called.code == 2
-    assert "error: 19990101 is no run folder\n" in called.err
+    assert "error: 19990101 is not a run folder\n" in called.err
     assert "convert-and-validate runs" in called.err
 
 

@@ -1,4 +1,4 @@
-"""The one screen as data: why a variant is no pass in one sentence, and every remark once with its variants."""
+"""The one screen as data: why a variant is not a pass in one sentence, and every remark once with its variants."""
 
 from __future__ import annotations
 

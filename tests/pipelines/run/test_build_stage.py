@@ -199,7 +199,9 @@ def test_names_that_are_no_targets_are_wrong_usage(exported: Desk) -> None:
     called = _build(exported, "--target", "tensorrt-fp32")
 
     assert called.code == 2
-    assert "--target 'tensorrt-fp32' is no target of spec spec.yaml (targets: tensorrt-fp16, onnx-fp32)" in called.err
+    assert (
+        "--target 'tensorrt-fp32' is not a target of spec spec.yaml (targets: tensorrt-fp16, onnx-fp32)" in called.err
+    )
 
 
 @pytest.mark.parametrize("is_there", [True, False])

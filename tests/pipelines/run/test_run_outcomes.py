@@ -113,7 +113,7 @@ def test_the_table_agrees_with_the_json(desk: Desk) -> None:
     ]
     assert "released tiny version 1, alias prod: onnx-fp32" in called.out
     assert f"run: {desk.run_folder}" in called.out
-    # A line a stage where standard error is no terminal.
+    # A line a stage where standard error is not a terminal.
     stages = ["tiny: exported 1 of 1 variant in", "tiny: recorded the reference in", "tiny: compared 1 of 1 variant in"]
     assert [line.rpartition(" in ")[0] + " in" for line in called.err.splitlines()] == stages
 

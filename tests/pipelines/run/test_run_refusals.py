@@ -97,11 +97,11 @@ def test_an_unknown_packaged_spec_is_wrong_usage(desk: Desk) -> None:
     called = desk.call("run", "--verbose", "klue-st")
 
     assert called.code == 2
-    assert called.err == "error: spec 'klue-st' is no file and no packaged spec\nhint: did you mean 'klue-sts'?\n"
+    assert called.err == "error: spec 'klue-st' is not a file and no packaged spec\nhint: did you mean 'klue-sts'?\n"
 
 
 def test_a_corrupt_onnx_source_is_an_input_error(desk: Desk) -> None:
-    (desk.folder / "model.onnx").write_bytes(b"\x08\x09 this is no model" * 100)
+    (desk.folder / "model.onnx").write_bytes(b"\x08\x09 this is not a model" * 100)
 
     called = desk.json("run", "--verbose", "spec.yaml")
 

@@ -261,7 +261,7 @@ def test_a_dim_that_the_model_does_not_have_cannot_be_fixed(desk: Desk) -> None:
     called = desk.call("run", "--verbose", desk.spec(targets=[{"name": "onnx-fp32", "static": {"sequence": 8}}]))
 
     assert called.code == 2, str(called)
-    assert "dim 'sequence' is no symbolic dim of the inputs (they have: batch)" in called.err
+    assert "dim 'sequence' is not a symbolic dim of the inputs (they have: batch)" in called.err
 
 
 def test_rows_that_are_too_few_to_calibrate_on_are_refused(desk: Desk) -> None:
@@ -291,7 +291,7 @@ def test_calibration_rows_that_are_not_there_are_refused_before_any_work(desk: D
 
 
 def _text(path: Path) -> None:
-    path.write_text("this is no model", encoding="utf-8")
+    path.write_text("this is not a model", encoding="utf-8")
 
 
 def _archive(path: Path) -> None:

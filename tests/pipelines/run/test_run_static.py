@@ -111,7 +111,7 @@ def test_a_static_variant_is_released_under_its_name_and_verified(desk: Desk) ->
     assert desk.call("verify", "tiny", "prod").code == 0
     stored = desk.folder / "artifacts/repository/store/tiny/1" / name
     assert sorted(path.name for path in stored.iterdir()) == ["artifact.json", "fixed-shape.json", "model.onnx"]
-    # Its base was made on the way, and is no target.
+    # Its base was made on the way, and is not a target.
     assert (desk.run_folder / "bases/onnx-fp32/model.onnx").is_file()
     report = html.unescape((desk.run_folder / "report.md").read_text(encoding="utf-8"))
     assert f"{name} answers like the source" in report
@@ -199,7 +199,7 @@ def test_a_dim_that_only_the_source_knows_is_checked_at_export(desk: Desk) -> No
     called = desk.call("run", "--verbose", "spec.yaml")
 
     assert called.code == 2
-    assert "target 'onnx-fp32@rows=8': dim 'rows' is no symbolic dim of the inputs (they have: batch)" in called.err
+    assert "target 'onnx-fp32@rows=8': dim 'rows' is not a symbolic dim of the inputs (they have: batch)" in called.err
 
 
 @pytest.mark.torch
@@ -269,7 +269,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (_static(static={"rows": 1}), "dim 'rows' is no symbolic dim of the inputs (they have: batch, length)"),
+        (_static(static={"rows": 1}), "dim 'rows' is not a symbolic dim of the inputs (they have: batch, length)"),
         (_static(static={"batch": 65}), "dim 'batch' is fixed at 65, and model.dims allows 1 to 64"),
         (
             _static(static={"length": 8}),

@@ -377,7 +377,7 @@ _SILENT = _effect(max_abs_diff=1e-7, in_limits=0.001, is_rounding=True)
             [_SILENT],
             "",
             [],
-            "no sample and no probe has an answer that changes beyond rounding, so on what was asked it is no fault",
+            "no sample and no probe has an answer that changes beyond rounding, so on what was asked it is not a fault",
         ),
         (
             [_SILENT],

@@ -124,7 +124,7 @@ def test_null_leaves_a_field_out(make_artifact: Callable[..., Artifact]) -> None
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"max_batchsize": 4}, "'max_batchsize' is no field"),
+        ({"max_batchsize": 4}, "'max_batchsize' is not a field"),
         ({"max_batch_size": "many"}, "max_batch_size"),
         ({"dynamic_batching": {"delay": 4}}, 'no field named "delay"'),
         ({"instance_group": [{"kind": "GPU"}]}, "Invalid enum value GPU"),

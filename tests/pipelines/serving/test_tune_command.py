@@ -378,7 +378,7 @@ def test_each_point_has_what_the_server_says_of_its_machine(
     said = json.loads((tmp_path / "result.json").read_text())
     use = {"cpu_share": 0.5, "memory_mib": 3.0, "gpu_share": 0.25, "gpu_memory_mib": 4.0}
     assert all(point["use"] == use for point in said["points"])
-    with pytest.raises(BackendError, match="is no page of metrics"):
+    with pytest.raises(BackendError, match="is not a page of metrics"):
         call("--metrics", f"{server.url}/v2")
     with pytest.raises(UsageError):
         call("--metrics", "http://user:word@127.0.0.1:1/metrics")
@@ -576,8 +576,8 @@ def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Res
     ("more", "said"),
     [
         (["--max-batch-size", "32"], "max_batch_size is 32, and the model was made and verified for at most 16"),
-        (["--latency-budget", "20"], "'20' is no time"),
-        (["--instances", "0"], "is no list of whole numbers from 1 on"),
+        (["--latency-budget", "20"], "'20' is not a time"),
+        (["--instances", "0"], "is not a list of whole numbers from 1 on"),
         (["--url", "grpc://127.0.0.1:1/adds"], "expected HTTP"),
         (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
         (["--out", "nothing"], "nothing has no view of adds"),

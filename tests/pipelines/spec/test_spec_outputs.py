@@ -81,7 +81,7 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("gold: {metric: kappa, output: logits}", "'kappa' is no metric"),
+        ("gold: {metric: kappa, output: logits}", "'kappa' is not a metric"),
         ("gold: {metric: pearson}", "gold.output: is missing"),
         ("gold: [{metric: pearson, output: logits, tol: 1}]", r"gold.0.tol: unknown key \(allowed: metric, output"),
         (
@@ -92,11 +92,11 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
             "gold: {metric: pearson, output: logits, tolerance: {ratio: 0.9, mlperf: 99}}",
             r"gold.tolerance: exactly one of ratio, max_drop, mlperf is needed \(seen: ratio, mlperf",
         ),
-        ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is no rule of MLPerf"),
+        ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is not a rule of MLPerf"),
         ("gold: {metric: pearson, output: absent}", "gold.output names 'absent', which is not an output"),
         ("gold: 3", r"gold: a mapping is needed \(seen: 3\)"),
         ("matches: {d: {boxes: absent, scores: scores}}", "matches.d names 'absent', which is not an output"),
-        ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is no intersection over union"),
+        ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is not an intersection over union"),
         ("matches: {d: {boxes: boxes}}", "matches.d.scores: is missing"),
         (
             "matches: {d: {boxes: boxes, scores: scores}}\ndecisions: {scores: {threshold: 0.5}}",

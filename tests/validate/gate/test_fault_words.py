@@ -748,7 +748,7 @@ def _plain(pattern: RowPattern) -> dict[str, Any]:
     exact: dict[str, Any] = {
         name: getattr(pattern, name) for name in RowPattern.__slots__ if name not in {"growth", "by_channel"}
     }
-    # A count of nothing is no count.
+    # A count of nothing is not a count.
     exact = {name: +value if hasattr(value, "most_common") else value for name, value in exact.items()}
     return exact | {"by_channel": pattern.by_channel.tolist()}
 

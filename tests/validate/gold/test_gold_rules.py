@@ -42,11 +42,11 @@ def test_a_rule_is_read_as_written(text: str, rule: GoldRule) -> None:
         ("pearson:", "names no output"),
         ("kappa:logits", "is not of the form METRIC:OUTPUT or MODULE:CALLABLE:OUTPUT.*metrics: pearson"),
         ("pearson:logits,ratio=0.99,ratio=0.9", "says ratio twice"),
-        ("pearson:logits,ratio=much", "ratio=much is no number"),
-        ("pearson:logits,ratio=99", "ratio=99 is no share"),
-        ("pearson:logits,ratio=nan", "ratio=nan is no share"),
+        ("pearson:logits,ratio=much", "ratio=much is not a number"),
+        ("pearson:logits,ratio=99", "ratio=99 is not a share"),
+        ("pearson:logits,ratio=nan", "ratio=nan is not a share"),
         ("pearson:logits,max_drop=-1", "max_drop=-1 is not allowed"),
-        ("pearson:logits,mlperf=98", r"mlperf=98 is no rule of MLPerf \(allowed: 99, 99.9\)"),
+        ("pearson:logits,mlperf=98", r"mlperf=98 is not a rule of MLPerf \(allowed: 99, 99.9\)"),
         ("pearson:logits,mlperf=99,ratio=0.99", "ratio and mlperf are given, and only one limit holds"),
         ("pearson:logits,gold_above=3", "gold_above=3 makes labels of gold, which this metric does not take"),
     ],
@@ -76,7 +76,7 @@ def test_what_is_no_gold_is_nan() -> None:
 @pytest.mark.parametrize(
     ("rule", "gold", "message"),
     [
-        ("pearson:y", np.array(["a", "b", "c", "d"]), "holds? gold that is no number"),
+        ("pearson:y", np.array(["a", "b", "c", "d"]), "holds? gold that is not a number"),
         ("pearson:y", np.zeros((4, 2)), r"gold has shape \[4, 2\] for 4 rows"),
         ("f1:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, and labels are 0 and 1"),
         ("auc:y", np.array([0.0, 1.0, 5.0, 0.0]), "gold holds 5, and labels are 0 and 1"),
@@ -296,7 +296,7 @@ def test_a_function_of_the_user_is_called_with_copies(monkeypatch: pytest.Monkey
         _compared("my_gold:broken:y", _GOLD, _GOLD, _GOLD).finish(seed=0)
     with pytest.raises(MeasurementError, match="the function returned a str, not a number"):
         _compared("my_gold:words:y", _GOLD, _GOLD, _GOLD).finish(seed=0)
-    with pytest.raises(UsageError, match="'my_gold:number' is no function"):
+    with pytest.raises(UsageError, match="'my_gold:number' is not a function"):
         GoldComparison(parse_gold_rule("my_gold:number:y"), None)
     with pytest.raises(UsageError, match="module 'my_gold' has no 'absent'"):
         GoldComparison(parse_gold_rule("my_gold:absent:y"), None)

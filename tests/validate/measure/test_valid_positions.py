@@ -353,7 +353,10 @@ def test_a_mask_of_texts_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"y": "musk"}, r"'musk' is no input \(inputs: x, mask\)"), ({"z": "mask"}, r"'z' is no output \(outputs: y\)")],
+    [
+        ({"y": "musk"}, r"'musk' is not an input \(inputs: x, mask\)"),
+        ({"z": "mask"}, r"'z' is not an output \(outputs: y\)"),
+    ],
 )
 def test_a_name_that_is_not_there_is_refused(asked: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):

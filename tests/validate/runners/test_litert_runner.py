@@ -270,10 +270,10 @@ def test_a_file_with_tensorflows_own_kernels_is_refused(shelf: _Shelf) -> None:
 
 def test_a_file_that_is_none_is_an_input_file_error(tmp_path: Path, dense: Path) -> None:
     (tmp_path / "zip.tflite").write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(InputFileError, match=r"zip\.tflite is no TFLite model: bytes 4 to 7 are"):
+    with pytest.raises(InputFileError, match=r"zip\.tflite is not a TFLite model: bytes 4 to 7 are"):
         _open(tmp_path / "zip.tflite")
     (tmp_path / "empty.tflite").touch()
-    with pytest.raises(InputFileError, match="is no TFLite model"):
+    with pytest.raises(InputFileError, match="is not a TFLite model"):
         _open(tmp_path / "empty.tflite")
     (tmp_path / "cut.tflite").write_bytes(dense.read_bytes()[:500])
     with pytest.raises(InputFileError, match=r"LiteRT does not read .*cut\.tflite: .*not a valid Flatbuffer"):

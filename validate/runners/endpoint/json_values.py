@@ -1,6 +1,6 @@
 """The one rule by which values in JSON become arrays: only floats are rounded.
 
-Clients in Go, JavaScript and PHP write 3.0 as 3, 3 as 3.0, and true as 1, so these are read. A text is no number, a
+Clients in Go, JavaScript and PHP write 3.0 as 3, 3 as 3.0, and true as 1, so these are read. A text is not a number, a
 fraction no integer, and nothing is cut off.
 """
 

@@ -244,7 +244,7 @@ def command(
         fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
         differing = _differing_samples(result, fitted)
         sides = ((one, reference, result.reference), (other, candidate, result.candidate))
-        # The text of a release is no path.
+        # The text of a release is not a path.
         if differing and all(
             model.text == text and not model.is_recorded and side.runtime in _DIAGNOSED for model, text, side in sides
         ):

@@ -65,7 +65,7 @@ def command(
 
     Nothing is measured or released. The exit code is 0 if nothing is worse, 1 if a variant is worse or fails, and 2
     if there is no such release. It is 3 to 5 if the run did not measure or make a released variant. It is 1 for a
-    released variant that is no target of the run, unless --allow fewer-variants is given.
+    released variant that is not a target of the run, unless --allow fewer-variants is given.
 
     \b
     Example:

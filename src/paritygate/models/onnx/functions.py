@@ -48,7 +48,7 @@ class _Inliner:
         graph.node.extend(nodes)
 
     def _expanded(self, node: onnx.NodeProto, stack: tuple[_Key, ...]) -> Iterable[onnx.NodeProto]:
-        """Return the nodes that replace the node, or a copy if it is no call; `stack` has the functions around it."""
+        """Return the nodes that replace one, or a copy if it is not a call; `stack` has the functions around it."""
         key = _call_key(node)
         function = self._functions.get(key)
         if key in stack:

@@ -174,7 +174,7 @@ def notes_on_names(model: Any, signature: Signature, rename: Mapping[str, str]) 
 def _flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
     for name, tensor in tensors.items():
         if not hasattr(tensor, "shape"):
-            msg = f"{name!r} of the Keras model is no tensor but {a_or_an(type(tensor).__name__)}"
+            msg = f"{name!r} of the Keras model is not a tensor but {a_or_an(type(tensor).__name__)}"
             raise UsageError(msg, hint="build the model with a flat dict or list of inputs and outputs")
     return dict(tensors)
 

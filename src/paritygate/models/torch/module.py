@@ -95,7 +95,7 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
     parameters = parameters_of_forward(module)
     kinds = {item.kind for item in parameters.values()}
     by_name = [name for name in rows if name in parameters]
-    # Text is no tensor. Each tensor is a copy, because the module may change its inputs in place.
+    # Text is not a tensor. Each tensor is a copy, because the module may change its inputs in place.
     taken = by_name or [name for name, array in rows.items() if array.dtype.kind not in "US"]
     tensors = {name: torch.tensor(rows[name]).to(place) for name in taken}
     put_in_eval_mode(module)

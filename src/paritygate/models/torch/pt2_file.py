@@ -27,7 +27,7 @@ def load_pt2(path: Path) -> torch.export.ExportedProgram:
     """Return the program in the file. Loading may run code of the file's author.
 
     Raises:
-        InputFileError: It is no program of torch.export, corrupt, or of an unsupported PyTorch version.
+        InputFileError: It is not a program of torch.export, corrupt, or of an unsupported PyTorch version.
     """
     require_backend("torch")
     check_archive(path, SourceKind.PT2)

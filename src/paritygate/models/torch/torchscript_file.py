@@ -31,7 +31,7 @@ def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - 
     """Return the module in the file, its tensors on the device. Loading runs code of the file's author.
 
     Raises:
-        InputFileError: It is no TorchScript, corrupt, or of an unsupported PyTorch version.
+        InputFileError: It is not TorchScript, corrupt, or of an unsupported PyTorch version.
     """
     require_backend("torch")
     check_archive(path, SourceKind.TORCHSCRIPT)

@@ -353,7 +353,7 @@ def test_a_recorded_reference_knows_of_it_and_outputs_from_elsewhere_do_not(benc
     ("given", "message"),
     [
         ("attention_mask", "--role 'attention_mask' is not of the form NAME=VALUE"),
-        ("attention_mask=musk", "role attention_mask=musk: 'musk' is no role (allowed: mask, "),
+        ("attention_mask=musk", "role attention_mask=musk: 'musk' is not a role (allowed: mask, "),
         ("attention_mask={role: musk}", "role attention_mask={role: musk}: role: 'id', 'mask', 'length', "),
         ("attention_mask={hollow: true}", "hollow: unknown key (allowed: role, low, high, of, pad, empty, "),
         ("attention_mask={lo: 3}", "hint: did you mean 'low' instead of 'lo'?"),
