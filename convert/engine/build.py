@@ -197,14 +197,14 @@ def create_config(
     """Return the builder's configuration: one profile, no TF32, the settings, and no flag of precision.
 
     Raises:
-        ConversionError: The library does not keep a setting.
+        ConversionError: The library does not apply a setting.
     """
     config = _loader(library, profile, settings)(parsed.builder, parsed.network)
     # Polygraphy leaves it on for TensorRT-RTX, and FP32 products would have a mantissa of 10 bits.
     config.clear_flag(library.module.BuilderFlag.TF32)
     for what, wanted, actual in _read_back(library, config, settings):
         if wanted != actual:
-            msg = f"{library.title} does not keep {what} {wanted} (got {actual})"
+            msg = f"{library.title} does not apply {what} (got {actual}, expected {wanted})"
             raise ConversionError(msg, hint="leave the setting out, or install another version of the library")
     return config
 

@@ -149,7 +149,7 @@ def _checked(calibration: Calibration | None, names: list[str]) -> Calibration:
         _check_batch(batch, names)
     if is_empty:
         # The converter would generate ranges.
-        msg = "tflite-int8 is quantized by real inputs, and the calibration holds none"
+        msg = "tflite-int8 needs real inputs for calibration, but the calibration holds none"
         raise UsageError(msg, hint=_CALIBRATION_HINT)
     return calibration
 
@@ -163,7 +163,7 @@ def _check_batch(batch: Batch, names: list[str]) -> None:
             raise UsageError(msg, hint="give every input of the model in the calibration samples")
         if batch[name].dtype.kind == "f" and not np.isfinite(batch[name]).all():
             # It crashes on infinity, and ignores NaN.
-            msg = f"TensorFlow's calibrator takes finite inputs only, and {name!r} holds NaN or infinity"
+            msg = f"TensorFlow's calibrator accepts only finite inputs, but {name!r} holds NaN or infinity"
             raise ConversionError(msg, hint="calibrate with finite inputs, or leave tflite-int8 out of targets")
 
 

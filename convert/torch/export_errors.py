@@ -114,7 +114,7 @@ def branch_on_values(chain: Sequence[BaseException]) -> tuple[str, str] | None:
     if not package:
         return f"the module branches on the values of a tensor{place}: a graph holds no such branch", _CHOOSE
     called = f", called{place}" if place else ""
-    msg = f"{package} itself branches on the values of a tensor, in {function}{called}: a graph holds no such branch"
+    msg = f"{package} itself branches on the values of a tensor, in {function}{called}, which a graph cannot do"
     return msg, _HINTS.get(function, _ELSEWHERE)
 
 

@@ -70,7 +70,7 @@ def convert(job: ConversionJob) -> Conversion:
         if is_near:
             _empty(job.folder / _ASIDE)
             return _with_attempts(conversion, exporter, failed, eval_note)
-        failed.append((exporter, ConversionError(_FAR, hint="compare the file with the module: the gate does")))
+        failed.append((exporter, ConversionError(_FAR, hint="compare the file with the module")))
         if far is None:
             far = exporter, conversion
             _move(job.folder, job.folder / _ASIDE)

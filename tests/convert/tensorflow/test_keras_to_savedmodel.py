@@ -86,7 +86,7 @@ def test_a_copy_does_not_rename(bench: Bench, saved: Path) -> None:
 
 def test_a_copy_with_other_outputs_than_promised_is_an_error(bench: Bench, saved: Path) -> None:
     signature = sign({"ids": "int32[b, s]", "values": "float32[b, s, 4]"}, {"logits": "float32[b, s, 2]"})
-    with pytest.raises(ConversionError, match="its outputs are 'output_0', promised are 'logits'"):
+    with pytest.raises(ConversionError, match="its outputs are 'output_0', expected 'logits'"):
         bench.convert("savedmodel", saved, to="savedmodel", signature=signature)
 
 

@@ -259,13 +259,13 @@ def test_sizes_that_the_module_itself_does_not_take_are_its_own_fault(bench: Ben
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.zeros(16, 4)[: x.shape[0]]
 
-    with pytest.raises(ConversionError, match=r"the module itself does not answer at batch=64 \(dim 'batch'\)"):
+    with pytest.raises(ConversionError, match=r"the module itself fails at batch=64 \(dim 'batch'\)"):
         bench.convert("torch", to="torchscript", model=Small(), signature=_FOUR_TO_FOUR)
 
 
 def test_a_dtype_other_than_promised_is_refused(bench: Bench) -> None:
     signature = sign({"input": "float32[batch, 4]"}, {"y": "float64[batch, 4]"}, batch=(1, 2, 4))
-    with pytest.raises(ConversionError, match=r"output 'y' of the model is float32\[2, 4\] at batch=2, promised is y:"):
+    with pytest.raises(ConversionError, match=r"output 'y' of the model is float32\[2, 4\] at batch=2, expected y:"):
         bench.convert("torch", to="torchscript", model=torch.nn.ReLU(), signature=signature)
 
 
