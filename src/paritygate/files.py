@@ -334,7 +334,7 @@ def files_below(folder: Path) -> Iterable[Path]:
         if not is_utf8(path.name):
             raise StorageError(f"the name of {path} is not UTF-8, so it cannot be recorded", hint="rename it")
         if not path.resolve().is_relative_to(root):
-            msg = f"{path} is a link that leaves {folder}"
+            msg = f"{path} is a link to a place outside {folder}"
             raise StorageError(msg, hint="replace the link by the file it points to")
         if not path.is_file():
             what = "a link to nothing" if path.is_symlink() else _NO_FILE

@@ -89,7 +89,7 @@ def _check_built_on(level: HardwareCompatibility, built_on: Mapping[str, Any], g
     if not _is_for(level, there, gpu.capability):
         if level is HardwareCompatibility.AMPERE_PLUS:
             raise BackendError(f"{built} for compute capability 8.0 and later; {here}", hint=BUILD_HERE)
-        msg = f"{built}, and runs on that alone; {here}"
+        msg = f"{built}, and runs only there; {here}"
         hint = f"{BUILD_HERE}; tensorrt: {{hardware_compatibility: ampere_plus}} makes one for 8.0 and later"
         raise BackendError(msg, hint=hint)
     if built_on["name"] == gpu.name:
@@ -143,9 +143,9 @@ def require_builder(name: str) -> None:
     """
     # Before the packages, whose installation is useless without a GPU.
     if FORMATS[name].is_built_on_gpu and gpu_of_machine() is None:
-        msg = f"{TITLES[name]} builds engines on the GPU that runs them, and this machine has none"
+        msg = f"{TITLES[name]} builds engines on the GPU that runs them, but this machine has none"
         hint = (
-            "take the run to a machine with a GPU: convert-and-validate pack --run DIR; on that machine: "
+            "move the run to a machine with a GPU: convert-and-validate pack --run DIR; on that machine: "
             "convert-and-validate unpack PACK, then convert-and-validate build --run DIR"
         )
         raise MissingGpuError(msg, hint=hint)

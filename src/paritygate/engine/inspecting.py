@@ -121,7 +121,7 @@ def _check_profile_of(engine: Any, name: str, shapes: ProfileShapes) -> None:  #
 
 
 def _differs(found: str, recorded: str) -> None:
-    msg = f"the engine is not what its {RECORD_FILE} says: {found}; recorded is {recorded}"
+    msg = f"the engine differs from its {RECORD_FILE}: {found}, expected {recorded}"
     raise BackendError(msg, hint=BUILD_AGAIN)
 
 

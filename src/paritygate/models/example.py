@@ -75,7 +75,7 @@ def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, take
     for name in takes:
         if name not in shapes:
             msg = f"the samples have no {name!r}, which --takes names (they have: {', '.join(shapes)})"
-            raise UsageError(msg, hint="name what the samples hold")
+            raise UsageError(msg, hint="name inputs that the samples hold")
     for name, shape in shapes.items():
         other_shape = declared.get(name)
         if other_shape is not None and len(other_shape) == len(shape):

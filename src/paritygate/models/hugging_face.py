@@ -34,7 +34,7 @@ def class_of_weights(weights: Path, *, command: str = "") -> str:
         MissingBackendError: The package transformers is not installed.
     """
     if importlib.util.find_spec("transformers") is None:
-        msg = f"{weights} is a folder of Hugging Face, and the package transformers is not installed"
+        msg = f"{weights} is a Hugging Face folder, but the package transformers is not installed"
         raise MissingBackendError(msg, hint="install it: pip install transformers")
     config = read_config(weights / CONFIG)
     named = config.get("architectures")

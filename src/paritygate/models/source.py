@@ -126,7 +126,7 @@ def parse_source(text: str, folder: Path) -> ModelRef:
     if not is_there(path):
         module = path.with_name(f"{path.name}.py")
         if path.name.isidentifier() and module.is_file():
-            msg = f"model {path} does not exist, and {module.name} is Python code"
+            msg = f"model {path} does not exist, but {module.name} is Python code"
             raise InputFileError(msg, hint=f"name the function in it that returns the model: {path.name}:FUNCTION")
         msg = f"model {path} does not exist{beside_meant(path)}"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
@@ -143,7 +143,7 @@ def with_signature_key(model: ModelRef, key: str | None, where: str) -> ModelRef
         return model
     if not (model.kind is SourceKind.SAVEDMODEL or _is_tensorflow_serving(model)):
         what = "recorded outputs" if model.is_recorded else f"a model of kind {str(model.kind)!r}"
-        msg = f"{where} names the signature {key!r}, and {model.text} is {what}: only a SavedModel has signatures"
+        msg = f"{where} names the signature {key!r}, and {model.text} is {what}, but only a SavedModel has signatures"
         raise UsageError(msg, hint=f"leave {where} out, or give a SavedModel folder")
     return replace(model, signature_key=key)
 
@@ -175,7 +175,7 @@ def _kind_of_path(path: Path) -> SourceKind:
         if (path / "saved_model.pb").is_file():
             return SourceKind.SAVEDMODEL
         if (path / _CONFIG).is_file():
-            msg = f"{path} is a folder of Hugging Face's, which is loaded by Python"
+            msg = f"{path} is a Hugging Face folder, which only Python code can load"
             hint = f"write a spec and the module that loads it: convert-and-validate init {path} --samples FILE"
             raise InputFileError(msg, hint=hint)
         msg = f"{path} is not a TensorFlow SavedModel: the folder has no saved_model.pb"
@@ -184,7 +184,7 @@ def _kind_of_path(path: Path) -> SourceKind:
         return _kind_of_engine(path)
     kind = _KIND_OF_SUFFIX.get(path.suffix)
     if kind is None and (path.parent / _CONFIG).is_file():
-        msg = f"{path} is one file of a folder of Hugging Face's (got {path.suffix!r}, expected the folder)"
+        msg = f"{path} is one file of a Hugging Face folder (got {path.suffix!r}, expected the folder)"
         raise InputFileError(msg, hint=f"name the folder: {path.parent}")
     if kind is None:
         allowed = f"{', '.join(_KIND_OF_SUFFIX)}, {_ENGINE_SUFFIX}, a SavedModel folder"
@@ -258,7 +258,7 @@ def _has_to_be_given_something(function: Callable[..., Any]) -> bool:
 def check_is_no_function(source: ModelRef) -> None:
     """Raise UsageError if a loaded source is a function, because it cannot be inspected or converted."""
     if source.kind is SourceKind.FUNCTION:
-        msg = f"{source.text} is a function with an argument: compare accepts it, but it is not a model"
+        msg = f"{source.text} is a function with an argument, which only compare accepts"
         raise UsageError(msg, hint="name a function without arguments that returns the model")
 
 

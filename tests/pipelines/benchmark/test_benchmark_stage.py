@@ -472,7 +472,7 @@ def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     [
         ("blocks", "FACTOR = 3.0", "blocks.py was changed"),
         pytest.param(
-            *("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "makes other parameters"),
+            *("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "that differ from those recorded"),
             marks=pytest.mark.thorough,
         ),
         pytest.param("torch_net", _TORCH, "", marks=pytest.mark.thorough),

@@ -112,7 +112,7 @@ def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) ->
 
     assert called.code == 5
     assert (
-        f"not run here: {target}: TensorRT builds engines on the GPU that runs them, and this machine has none\n"
+        f"not run here: {target}: TensorRT builds engines on the GPU that runs them, but this machine has none\n"
     ) in called.err
     assert (
         f"hint: build it elsewhere: convert-and-validate pack --run {desk.run_folder}; there: "

@@ -233,7 +233,7 @@ def test_a_size_outside_of_the_declared_range_is_refused(desk: Desk) -> None:
     called = desk.call("run", "--verbose", desk.spec(model=_declared("model.onnx"), targets=[target]))
 
     assert called.code == 2
-    assert "error: target 'onnx-fp32@batch=65': dim 'batch' is fixed at 65, and model.dims allows 1 to 64" in called.err
+    assert "error: target 'onnx-fp32@batch=65': dim 'batch' is fixed at 65, but model.dims allows 1 to 64" in called.err
     assert not (desk.folder / "artifacts").exists()
 
 

@@ -270,7 +270,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
     ("target", "words"),
     [
         (_static(static={"rows": 1}), "dim 'rows' is not a symbolic dim of the inputs (they have: batch, length)"),
-        (_static(static={"batch": 65}), "dim 'batch' is fixed at 65, and model.dims allows 1 to 64"),
+        (_static(static={"batch": 65}), "dim 'batch' is fixed at 65, but model.dims allows 1 to 64"),
         (
             _static(static={"length": 8}),
             "the input ids: int64[batch, length] has a fixed dim besides rows, and pad has",

@@ -514,7 +514,7 @@ def test_damaged_external_data_is_an_input_file_error(tmp_path: Path) -> None:
     entry = next(each for each in model.graph.initializer[0].external_data if each.key == "length")
     entry.value = "100"
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(InputFileError, match=r"the data of tensor 'w' is not that of its shape \[64, 64\]"):
+    with pytest.raises(InputFileError, match=r"the data of tensor 'w' does not fit its shape \[64, 64\]"):
         _open(path, Precision.FP16)
 
 

@@ -150,7 +150,7 @@ def test_refuses_a_gpu_of_another_capability(level: HardwareCompatibility) -> No
         check_gpu(_record(built_on=_BUILT_ON_H100, hardware_compatibility=level), _A100)
 
     assert str(caught.value) == (
-        "the engine was built on NVIDIA H100 80GB HBM3 (compute capability 9.0), and runs on that alone; "
+        "the engine was built on NVIDIA H100 80GB HBM3 (compute capability 9.0), and runs only there; "
         "the GPU here, NVIDIA A100-SXM4-40GB, has 8.0"
     )
     assert "tensorrt: {hardware_compatibility: ampere_plus}" in caught.value.hint

@@ -160,29 +160,29 @@ class TestEngineAgainstRecord:
         with pytest.raises(BackendError) as caught:
             check_engine(_Engine(signature=other), _record())
 
-        assert str(caught.value) == ("the engine is not what its engine.json says: its inputs are z; recorded is x")
+        assert str(caught.value) == ("the engine differs from its engine.json: its inputs are z, expected x")
         assert caught.value.hint == "build the engine again: convert-and-validate build"
 
     def test_refuses_other_outputs(self) -> None:
         fewer = replace(_SIGNATURE, outputs=())
-        with pytest.raises(BackendError, match="its outputs are none; recorded is y"):
+        with pytest.raises(BackendError, match="its outputs are none, expected y"):
             check_engine(_Engine(signature=fewer), _record())
 
     @pytest.mark.parametrize("dtype", ["HALF", "FP8"])
     def test_refuses_another_dtype(self, dtype: str) -> None:
-        with pytest.raises(BackendError, match=f"'y' is of dtype {dtype}; recorded is float32"):
+        with pytest.raises(BackendError, match=f"'y' is of dtype {dtype}, expected float32"):
             check_engine(_Engine(dtypes={"y": dtype}), _record())
 
     @pytest.mark.parametrize("shape", [(-1, 5), (-1,), (-1, 4, 1)])
     def test_refuses_another_shape(self, shape: tuple[int, ...]) -> None:
-        with pytest.raises(BackendError, match=r"'x' has shape .*; recorded is x: float32\[batch, 4\]"):
+        with pytest.raises(BackendError, match=r"'x' has shape .*, expected x: float32\[batch, 4\]"):
             check_engine(_Engine(shapes={"x": shape}), _record())
 
     def test_takes_a_size_that_is_known_to_the_engine_alone(self) -> None:
         check_engine(_Engine(shapes={"y": (8, 4)}), _record())
 
     def test_refuses_a_layout_that_is_not_row_by_row(self) -> None:
-        with pytest.raises(BackendError, match="'x' has the layout CHW16; recorded is LINEAR"):
+        with pytest.raises(BackendError, match="'x' has the layout CHW16, expected LINEAR"):
             check_engine(_Engine(layout="CHW16"), _record())
 
     def test_refuses_another_profile(self) -> None:
@@ -191,11 +191,11 @@ class TestEngineAgainstRecord:
             check_engine(_Engine(profiles=narrow), _record())
 
         assert str(caught.value).endswith(
-            "'x' takes shapes [1, 4] [1, 4] [2, 4] (min, opt, max); recorded is [1, 4] [4, 4] [8, 4]"
+            "'x' takes shapes [1, 4] [1, 4] [2, 4] (min, opt, max), expected [1, 4] [4, 4] [8, 4]"
         )
 
     def test_refuses_several_profiles(self) -> None:
-        with pytest.raises(BackendError, match="it has 2 optimization profiles; recorded is 1"):
+        with pytest.raises(BackendError, match="it has 2 optimization profiles, expected 1"):
             check_engine(_Engine(num_optimization_profiles=2), _record())
 
 

@@ -137,7 +137,7 @@ def test_declared_names_choose_among_those_that_the_file_says(given: Path, tmp_p
         (Signature(inputs=_specs(left="float32"), outputs=_SIGNATURE.outputs), "needs the input 'right'"),
         (
             Signature(inputs=_specs(left="float32", right="float64"), outputs=_SIGNATURE.outputs),
-            "input 'right' is declared as float64, and the model says float32",
+            "input 'right' is declared as float64, but the model has float32",
         ),
     ],
 )

@@ -53,7 +53,7 @@ class _Inliner:
         function = self._functions.get(key)
         if key in stack:
             msg = f"function {key[1]!r} of domain {key[0]!r} calls itself"
-            raise ConversionError(msg, hint="export the model again: ONNX has no recursive functions")
+            raise ConversionError(msg, hint="export the model again, because ONNX has no recursive functions")
         if function is None or not self._fits(function):
             return [deepcopy(node)]
         nodes: list[onnx.NodeProto] = []

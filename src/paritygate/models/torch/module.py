@@ -134,7 +134,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     ]
     missing = [name for name in needed if name not in named]
     if named and missing:
-        msg = f"the samples have no input {missing[0]!r}, which {what} takes (seen: {', '.join(rows)})"
+        msg = f"the samples have no input {missing[0]!r}, which {what} expects (seen: {', '.join(rows)})"
         raise UsageError(msg, hint="name the samples' keys like the parameters of forward")
     takes_keywords(module.forward, named or list(rows), what)
     try:
@@ -151,8 +151,8 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
             if dtype is not None and dtype in unfit:
                 raise UsageError(f"{what} computes in half precision: {unfit}", hint=LOAD_IN_FP32) from err
             msg = f"{unfit}: {failed}"
-            raise UsageError(msg, hint="give the samples in the dtype and shape that the model takes") from err
-        hint = "check that the samples are within what the module takes" if dtype is None else LOAD_IN_FP32
+            raise UsageError(msg, hint="give the samples in the dtype and shape that the model expects") from err
+        hint = "check that the module accepts these samples" if dtype is None else LOAD_IN_FP32
         raise BackendError(failed, hint=hint) from err
     return signature_seen(example, inputs, answer, rename)
 

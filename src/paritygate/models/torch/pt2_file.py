@@ -93,8 +93,8 @@ def _input_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     names |= dict(zip(positional, forward, strict=False)) if all(isinstance(item, int) for item in positional) else {}
     names |= {index: name for name, index in keywords.items() if isinstance(index, int)}
     if not all(isinstance(item, int) for item in (*positional, *keywords.values())):
-        msg = f"the program takes tensors inside of a dict or list ({', '.join(str(name) for name in names.values())})"
-        raise UsageError(msg, hint="export a module that takes each tensor as a parameter of its own")
+        msg = f"the program expects tensors inside a dict or list ({', '.join(str(name) for name in names.values())})"
+        raise UsageError(msg, hint="export a module that takes each tensor as a separate parameter")
     return tuple(str(names[index]) for index in range(in_spec.num_leaves))
 
 
