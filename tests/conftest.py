@@ -47,7 +47,7 @@ def _reason_without_backend(marker: str) -> str | None:
 
 
 def _reason_without_gpu() -> str | None:
-    return None if gpu_of_machine() else "needs an NVIDIA GPU, and the CUDA driver shows none to this process"
+    return None if gpu_of_machine() else "needs an NVIDIA GPU, but the CUDA driver shows none to this process"
 
 
 def _reason_without_server() -> str | None:

@@ -234,7 +234,7 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
             "the samples, or write non_finite: match if such answers belong there"
         )
     if survey.cast:
-        reason = "the samples hold these in another dtype, and the model takes this one"
+        reason = "the samples hold these in another dtype, but the model expects this one"
         draft.guess(("samples", "cast"), dict(survey.cast), reason)
 
 

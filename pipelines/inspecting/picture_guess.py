@@ -91,7 +91,7 @@ def _of_declared(loaded: LoadedModel, facts: ModelFacts, spec: TensorSpec, own: 
         is_last = loaded.ref.kind in {SourceKind.KERAS, SourceKind.SAVEDMODEL}
         channels = 3
     if channels not in _COLOURS:
-        msg = f"pictures have 1 or 3 channels, and the model takes {spec}"
+        msg = f"pictures have 1 or 3 channels, but the model expects {spec}"
         raise UsageError(msg, hint="give real inputs as arrays: --samples inputs.npz")
     sides = shape[1:3] if is_last else shape[2:4]
     size, why = _size(sides, own)

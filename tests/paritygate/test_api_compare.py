@@ -315,9 +315,9 @@ def test_tensors_are_arrays_as_well_and_any_name_is_one_of_an_input() -> None:
         ({"x": np.float32(1)}, "samples given in Python: 'x' is a scalar, which has no rows"),
         ([_X], "samples 'given in Python' yielded a ndarray, not a Batch"),
         (3, "samples are given as an int, which is neither arrays nor batches"),
-        ({"y": _X}, "the samples have no input 'x', which the model takes (seen: y)"),
-        ({"x": _X[:, :3]}, "'x' has the shape [16, 3], and the model takes x: float32[batch, 4]"),
-        ({"x": _X.astype(np.float64)}, "the samples hold 'x' as float64, and the model takes float32"),
+        ({"y": _X}, "the samples have no input 'x', which the model expects (seen: y)"),
+        ({"x": _X[:, :3]}, "'x' has the shape [16, 3], but the model expects x: float32[batch, 4]"),
+        ({"x": _X.astype(np.float64)}, "the samples hold 'x' as float64, but the model expects float32"),
         (
             [pg.Batch(inputs={"x": _X}, ids=["a"] * 32)],
             "samples given in Python: the id 'a' occurs twice",

@@ -102,12 +102,12 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
         name for name, value in (("ratio", ratio), ("max_drop", max_drop), ("mlperf", mlperf)) if value is not None
     ]
     if len(options) > 1:
-        msg = f"{where}: {' and '.join(options)} are given, and only one limit holds"
+        msg = f"{where}: {' and '.join(options)} are given (expected only one)"
         raise UsageError(msg, hint="mlperf 99 is a ratio of 0.99, mlperf 99.9 one of 0.999")
     if mlperf is not None:
         if mlperf not in MLPERF_RULES:
             msg = f"{where}: mlperf={mlperf:g} is not a rule of MLPerf (allowed: 99, 99.9)"
-            raise UsageError(msg, hint="give a ratio for a share of your own")
+            raise UsageError(msg, hint="give a ratio for another share")
         ratio = MLPERF_RULES[mlperf]
     if ratio is not None and not 0 < ratio <= 1:
         msg = f"{where}: ratio={ratio:g} is not a share of the reference's metric (allowed: above 0, at most 1)"
@@ -116,6 +116,6 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
         msg = f"{where}: max_drop={max_drop:g} is not allowed (allowed: 0 and more)"
         raise UsageError(msg, hint="max_drop=0.01 lets the candidate's metric be 0.01 below the reference's")
     if gold_above is not None and not (math.isfinite(gold_above) and METRICS.get(metric, "") in {"labels", "positive"}):
-        msg = f"{where}: gold_above={gold_above:g} makes labels of gold, which this metric does not take"
+        msg = f"{where}: gold_above={gold_above:g} makes labels of gold, which this metric does not use"
         raise UsageError(msg, hint="leave it out, or use accuracy, f1, f1_macro or auc with a finite number")
     return GoldRule(metric=metric, output=output, ratio=ratio, max_drop=max_drop, gold_above=gold_above)

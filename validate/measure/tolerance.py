@@ -415,7 +415,7 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
     """Return the limit declared for one output alone, one a channel; NaN without one."""
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
-        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers, and the output {profile.channels} channels"
+        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {profile.channels} or 1)"
         raise UsageError(msg, hint="give one number for each column of the output, or one for all")
     values = np.array([math.nan if value is None else value for value in declared])
     own: NDArray[np.float64] = np.full(profile.channels, values)

@@ -92,7 +92,7 @@ def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     for name in names:
         if name not in ALL_PROBES:
             msg = f"{name!r} is not a probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint=f"name probes of these, such as batches,masks{meant(name, ALL_PROBES)}")
+            raise UsageError(msg, hint=f"name some of these probes, such as batches,masks{meant(name, ALL_PROBES)}")
     return in_order(names)
 
 

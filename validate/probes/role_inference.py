@@ -64,8 +64,8 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
     if declared is None:
         return found
     if declared.role is Role.MASK and not _is_binary(seen):
-        msg = f"input {name!r} is declared a mask, and the samples hold {seen.low:g} to {seen.high:g} in it"
-        raise UsageError(msg, hint="declare another role, because a mask has only 0 and 1, or declare none")
+        msg = f"input {name!r} is declared a mask, but the samples hold {seen.low:g} to {seen.high:g} in it"
+        raise UsageError(msg, hint="declare another role or none, because a mask has only 0 and 1")
     if declared.role is not None and declared.role is not found.role:
         found = InputRole(role=declared.role, why="", is_size=found.is_size, keys=found.keys)
         if declared.role is Role.ID:

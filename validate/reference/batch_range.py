@@ -46,7 +46,7 @@ class BatchRange:
             is_empty = False
             yield batch
         if is_empty:
-            msg = f"the samples end before batch {self.first + 1}, and the reference has {self.batches}"
+            msg = f"the samples end before batch {self.first + 1}, but the reference has {self.batches}"
             raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
 
 
@@ -112,10 +112,10 @@ class _RangeReader:
         stored = next(self._stored, None)
         if stored is None or stored.rows != batch.rows or stored.case != batch.case:
             seen = "no more batches" if stored is None else f"{stored.rows} rows"
-            msg = f"batch {self._next + 1} of the samples has {batch.rows} rows, and the reference has {seen} there"
+            msg = f"batch {self._next + 1} of the samples has {batch.rows} rows, but that of the reference has {seen}"
             raise MeasurementError(msg, hint="use the samples and the batch size that the reference was recorded with")
         if stored.samples_digest != digest_of_batch(batch):
-            msg = f"batch {self._next + 1} of the samples is not the one that {self._recording.folder} was recorded on"
+            msg = f"batch {self._next + 1} of the samples differs from that of {self._recording.folder}"
             raise ArtifactIntegrityError(msg, hint="use the same samples, or record the reference again")
         self._next += 1
         return dict(stored.outputs)

@@ -89,9 +89,8 @@ class ChunkWriter:
         dtype = dtype_name(array.dtype)
         if not is_comparable_dtype(dtype):
             msg = f"output {name!r} is of dtype {dtype}, which is not compared"
-            raise MeasurementError(
-                msg, hint=f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
-            )
+            hint = f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
+            raise MeasurementError(msg, hint=hint)
         if self.dtypes.setdefault(name, dtype) != dtype:
             msg = f"output {name!r} changes its dtype from {self.dtypes[name]} to {dtype} between batches"
             raise MeasurementError(msg, hint="an output must have one dtype")

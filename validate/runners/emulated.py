@@ -59,7 +59,7 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
     """
     require_backend("onnxruntime")
     if loaded.device != "cpu":
-        msg = f"a precision is emulated on the cpu, not on {loaded.device!r}"
+        msg = f"a precision is emulated only on the cpu, not on {loaded.device!r}"
         raise UsageError(msg, hint="run the artifact itself on that device")
     path = loaded.ref.path
     proto = read_onnx(path)

@@ -149,12 +149,12 @@ def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]
     if len(inputs) != len(signature.inputs) or any(spec.name not in inputs for spec in signature.inputs):
         names = ", ".join(inputs) or "nothing"
         wanted = ", ".join(spec.name for spec in signature.inputs)
-        msg = f"the model takes the inputs {wanted}; given was {names}"
-        raise BackendError(msg, hint="give every input under its name, and no other")
+        msg = f"the model expects the inputs {wanted} (got {names})"
+        raise BackendError(msg, hint="give every input of the model under its name, and no others")
     for spec in signature.inputs:
         if not _fits(spec, inputs[spec.name]):
-            msg = f"the model takes {spec}; given was {describe_arrays({spec.name: inputs[spec.name]})}"
-            raise BackendError(msg, hint="give the samples in the dtype and shape that the model takes")
+            msg = f"the model expects {spec} (got {describe_arrays({spec.name: inputs[spec.name]})})"
+            raise BackendError(msg, hint="give the samples in the dtype and shape that the model expects")
 
 
 def _fits(spec: TensorSpec, array: NDArray[np.generic]) -> bool:

@@ -58,7 +58,7 @@ def open_model(loaded: LoadedModel) -> TorchRunner:
 
 def _open_module(loaded: LoadedModel) -> TorchRunner:
     if loaded.ref.signature is None and loaded.example is None:
-        msg = f"the names and dtypes of {loaded.ref.text} are not known: a PyTorch module does not say them"
+        msg = f"the names and dtypes of {loaded.ref.text} are unknown, because a PyTorch module does not declare them"
         raise UsageError(msg, hint="declare inputs: and outputs: in the spec")
     module: torch.nn.Module = loaded.model
     note = put_in_eval_mode(module)

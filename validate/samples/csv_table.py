@@ -210,8 +210,8 @@ def _common(one: str, other: str) -> str:
 def _names(path: Path, header: Sequence[str]) -> dict[str, int]:
     """Return the place of each column by its name."""
     if not header:
-        msg = f"samples {path} are empty (expected: a line of column names, then a row a line)"
-        raise InputFileError(msg, hint="write it again, such as with DataFrame.to_csv")
+        msg = f"samples {path} are empty (expected a line of column names, then one row a line)"
+        raise InputFileError(msg, hint="write it again, for example with DataFrame.to_csv")
     names = [name.strip() for name in header]
     if all(_FLOAT.fullmatch(name) for name in names):
         seen = ", ".join(names[:4])
@@ -265,7 +265,7 @@ def _rows(path: Path, stream: TextIO, delimiter: str) -> Iterator[tuple[int, lis
             if len(cells) != width:
                 line = reader.line_num
                 msg = f"samples {path}, line {line}: a row of {len(cells)} cells (expected {width}, as in line 1)"
-                hint = "give every row one cell a column, and put cells that hold a comma into double quotes"
+                hint = "give every row one cell for each column, and put cells with a comma into double quotes"
                 raise InputFileError(msg, hint=hint)
             yield reader.line_num, cells
     except ParitygateError:
@@ -280,5 +280,5 @@ def _lines(path: Path, stream: TextIO) -> Iterator[str]:
     while line := stream.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
             msg = f"samples {path}: a line is longer than {_LONGEST_LINE} characters"
-            raise InputFileError(msg, hint="write a row a line, with a line break after it")
+            raise InputFileError(msg, hint="write each row on its own line")
         yield line

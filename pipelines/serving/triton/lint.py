@@ -162,7 +162,7 @@ def _warmup(config: Mapping[str, Any], view: View) -> Iterator[str]:
             yield f"{what} has batch_size {size} (allowed: 1 to {most}): more kills the whole server"
         tensors = request.get("inputs", {})
         if set(tensors) != set(inputs):
-            yield f"{what} gives {', '.join(tensors) or 'nothing'}, and the model takes {', '.join(map(str, inputs))}"
+            yield f"{what} gives {', '.join(tensors) or 'nothing'}, but the model expects {', '.join(map(str, inputs))}"
         for name, tensor in tensors.items():
             if name in inputs:
                 yield from (f"{what}: {name} {words}" for words in _warmup_input(tensor, inputs[name], view))
@@ -171,7 +171,7 @@ def _warmup(config: Mapping[str, Any], view: View) -> Iterator[str]:
 def _warmup_input(given: Mapping[str, Any], wanted: Mapping[str, Any], view: View) -> Iterator[str]:
     dims, kind = _dims(given), given.get("data_type", "TYPE_INVALID")
     if kind != wanted.get("data_type"):
-        yield f"is {kind}, and the model takes {wanted.get('data_type')}"
+        yield f"is {kind}, but the model expects {wanted.get('data_type')}"
     allowed = _dims(wanted)
     fits = len(dims) == len(allowed) and all(b in {_ANY, a} for a, b in zip(dims, allowed, strict=False))
     if any(dim < 1 for dim in dims) or not fits:

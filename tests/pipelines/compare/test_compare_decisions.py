@@ -87,8 +87,8 @@ def test_a_flip_inside_the_band_passes_and_is_counted(bench: Bench) -> None:
         ("logits:argmax=1", "decision argmax of 'logits' takes no value (seen: '1')"),
         ("logits:top_k=0", "decision top_k of 'logits' needs a whole number of at least 1 (seen: '0')"),
         ("logits:top_k=1.5", "decision top_k of 'logits' needs a whole number"),
-        ("logits:top_k=3", "decision logits:top_k=3: the output has 1 class, so that all of them are always chosen"),
-        ("logits:argmax,axis=one", "has 'axis=one' where only axis=N is allowed"),
+        ("logits:top_k=3", "decision logits:top_k=3: the output has 1 class, so all of them are always chosen"),
+        ("logits:argmax,axis=one", "has 'axis=one' (expected axis=N)"),
         ("logits:argmax,axis=0", "axis 0 is not a class axis of an output of rank 2"),
         ("logits:argmax,axis=2", "axis 2 is not a class axis of an output of rank 2"),
         ("prob:argmax", "is on an output that is not compared (compared: logits)"),
@@ -105,7 +105,7 @@ def test_two_decisions_on_one_output_are_wrong_usage(bench: Bench) -> None:
     outcome = _given(bench, _scores(), "--decision", "logits:threshold=1", "--decision", "logits:threshold=3")
 
     assert outcome.code == 2
-    assert outcome.message == "output 'logits' has 2 decisions, and only one is counted"
+    assert outcome.message == "output 'logits' has 2 decisions (expected one)"
 
 
 def test_a_decision_above_rank_2_must_name_the_axis_of_the_classes(bench: Bench) -> None:
@@ -329,7 +329,7 @@ def test_a_declared_limit_holds_as_written_whatever_the_scale(bench: Bench) -> N
     [
         ("logits=0", "axis 0 of output 'logits' is not a channel axis"),
         ("logits=2", "axis 2 of output 'logits' is not a channel axis"),
-        ("prob=1", "a channel axis is declared for output 'prob', which is not there (there are: logits)"),
+        ("prob=1", "a channel axis is declared for output 'prob', which is missing (there are: logits)"),
         ("logits=1.5", "--axis 'logits=1.5': '1.5' is not a whole number"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_recording_that_counts_every_position_has_another_scale(bench: Bench, 
     outcome = bench.compare(reference, _tokens(bench, "other"), "--samples", samples, "--valid-where", "logits=mask")
 
     assert outcome.code == 2
-    assert "recorded with valid_where none, and asked is logits=mask: its scale is another" in outcome.err
+    assert "recorded with valid_where none, but this comparison has logits=mask" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("warm-up", {**warm(batch_size=2), "max_batch_size": 0, "dynamic_batching": None}, {}, "allowed: 1 to 1"),
     ("warm-up", {"model_warmup": [{"name": "w", "batch_size": 1, "inputs": {}}]}, {}, "gives nothing"),
     ("warm-up", {"model_warmup": [{"name": "w", "batch_size": 1, "inputs": {"z": WARM}}]}, {}, "gives z"),
-    ("warm-up", warm(data_type="TYPE_INT64"), {}, "is TYPE_INT64, and the model takes TYPE_FP32"),
+    ("warm-up", warm(data_type="TYPE_INT64"), {}, "is TYPE_INT64, but the model expects TYPE_FP32"),
     ("warm-up", warm(dims=[5]), {}, r"the dims \[5\]"),
     ("warm-up", warm(dims=[-1]), {}, r"the dims \[-1\]"),
     ("warm-up", warm(input_data_file="b/x"), {}, "warmup/b/x, which is not there"),

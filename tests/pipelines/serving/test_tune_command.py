@@ -567,7 +567,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
 
 
 def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Result]) -> None:
-    with pytest.raises(MeasurementError, match=r"100 requests were sent to .* and no more are allowed"):
+    with pytest.raises(MeasurementError, match=r"100 requests were sent to .* which is the limit"):
         call("--endpoint", "requests=100")
     assert server.asked <= 100
 

@@ -100,11 +100,11 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
         ("matches: {d: {boxes: boxes}}", "matches.d.scores: is missing"),
         (
             "matches: {d: {boxes: boxes, scores: scores}}\ndecisions: {scores: {threshold: 0.5}}",
-            "match 'd' names 'scores', and decision scores:threshold=0.5 is on it too",
+            "match 'd' names 'scores', which decision scores:threshold=0.5 uses already",
         ),
         (
             "matches: {d: {boxes: boxes, scores: scores}}\ngold: {metric: pearson, output: scores}",
-            "match 'd' names 'scores', and gold pearson:scores is on it too",
+            "match 'd' names 'scores', which gold pearson:scores uses already",
         ),
         ("outputs: {noise: {ignore: ' '}}", "outputs.noise.ignore: "),
         (

@@ -440,7 +440,7 @@ def test_a_rule_is_read_as_written_and_written_as_read() -> None:
         ("d:color=b", "is not of the form NAME:boxes=OUTPUT"),
         ("d:boxes=b", "names no output for scores"),
         ("d:boxes=b,scores=s,boxes=c", "says boxes twice"),
-        ("d:boxes=b,scores=b", "names one output for two things"),
+        ("d:boxes=b,scores=b", "names one output twice"),
         ("d:boxes=b,scores=s,iou=often", "iou=often is not a number"),
         ("d:boxes=b,scores=s,iou=0", "iou=0 is not an intersection over union"),
         ("d:boxes=b,scores=s,iou=nan", "iou=nan is not an intersection over union"),
@@ -462,7 +462,7 @@ def test_an_output_is_asked_for_one_thing() -> None:
     check_match_rules((rule,), known, {"logits": "decision logits:argmax"})
     with pytest.raises(UsageError, match="match 'd' names 'b', which is not an output that is compared"):
         check_match_rules((rule,), ("s",), {})
-    with pytest.raises(UsageError, match="match 'd' names 's', and decision s:argmax is on it too"):
+    with pytest.raises(UsageError, match="match 'd' names 's', which decision s:argmax uses already"):
         check_match_rules((rule,), known, {"s": "decision s:argmax"})
     with pytest.raises(UsageError, match="matches 'd' and 'e' both name 'b'"):
         check_match_rules((rule, make_match_rule("e", boxes="b", scores="logits")), known, {})

@@ -47,8 +47,8 @@ def test_a_rule_is_read_as_written(text: str, rule: GoldRule) -> None:
         ("pearson:logits,ratio=nan", "ratio=nan is not a share"),
         ("pearson:logits,max_drop=-1", "max_drop=-1 is not allowed"),
         ("pearson:logits,mlperf=98", r"mlperf=98 is not a rule of MLPerf \(allowed: 99, 99.9\)"),
-        ("pearson:logits,mlperf=99,ratio=0.99", "ratio and mlperf are given, and only one limit holds"),
-        ("pearson:logits,gold_above=3", "gold_above=3 makes labels of gold, which this metric does not take"),
+        ("pearson:logits,mlperf=99,ratio=0.99", "ratio and mlperf are given (expected only one)"),
+        ("pearson:logits,gold_above=3", "gold_above=3 makes labels of gold, which this metric does not use"),
     ],
 )
 def test_a_rule_that_says_nothing_is_refused(text: str, message: str) -> None:
@@ -78,9 +78,9 @@ def test_what_is_no_gold_is_nan() -> None:
     [
         ("pearson:y", np.array(["a", "b", "c", "d"]), "holds? gold that is not a number"),
         ("pearson:y", np.zeros((4, 2)), r"gold has shape \[4, 2\] for 4 rows"),
-        ("f1:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, and labels are 0 and 1"),
-        ("auc:y", np.array([0.0, 1.0, 5.0, 0.0]), "gold holds 5, and labels are 0 and 1"),
-        ("accuracy:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, and labels are the indices of classes"),
+        ("f1:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, but labels are 0 and 1"),
+        ("auc:y", np.array([0.0, 1.0, 5.0, 0.0]), "gold holds 5, but labels are 0 and 1"),
+        ("accuracy:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, but labels are the indices of classes"),
     ],
 )
 def test_gold_that_the_metric_cannot_take_is_refused(rule: str, gold: object, message: str) -> None:
@@ -127,7 +127,7 @@ def test_labels_of_rows_with_nan_are_nan() -> None:
         ("pearson:y", (3, 2), None, r"shape \[3, 2\] for 3 rows, and gold keeps one number a row"),
         ("auc:y", (3, 4), None, r"or \(rows, 2\)"),
         ("pearson:y", (5,), None, "one number a row"),
-        ("accuracy:y", (3, 2), None, "needs labels, and no decision is on 'y'"),
+        ("accuracy:y", (3, 2), None, "needs labels, but 'y'"),
         ("accuracy:y", (3, 2), "y:threshold=0", "gives no one label a row"),
         ("accuracy:y", (3, 2), "y:top_k=1", "gives no one label a row"),
         ("accuracy:y", (3, 2, 2), "y:argmax,axis=1", "gives no one label a row"),
@@ -233,7 +233,7 @@ def test_few_rows_with_gold_are_inconclusive_unless_they_fail() -> None:
 
 
 def test_samples_without_any_gold_are_refused() -> None:
-    with pytest.raises(UsageError, match="none of the 200 rows of the samples carries gold"):
+    with pytest.raises(UsageError, match="none of the 200 rows of the samples has gold"):
         _compared("pearson:y", _GOLD, _GOLD, np.full(200, np.nan)).finish(seed=0)
 
 

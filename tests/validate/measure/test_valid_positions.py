@@ -364,7 +364,7 @@ def test_a_name_that_is_not_there_is_refused(asked: dict[str, str], message: str
 
 
 def test_samples_without_the_mask_or_with_one_of_another_size_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"y counts where mask is set, and the samples hold no 'mask' .*hold: x"):
+    with pytest.raises(UsageError, match=r"y counts where mask is set, but the samples hold no 'mask' .*hold: x"):
         only_valid({"y": _normal(2, 3)}, {"x": _normal(2, 3)}, _TOKENS)
     with pytest.raises(UsageError, match=r"their shapes do not fit: \[2, 4\] beside \[2, 3\] of the output"):
         only_valid({"y": _normal(2, 3)}, {"mask": np.ones((2, 4))}, _TOKENS)

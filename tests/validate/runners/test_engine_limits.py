@@ -215,7 +215,7 @@ def test_says_that_engines_need_a_gpu_whatever_was_asked_for(device: str, monkey
     with pytest.raises(BackendError) as caught:
         gpu_for_engines(device)
 
-    assert str(caught.value) == ("engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process")
+    assert str(caught.value) == ("engines run on NVIDIA GPUs only, but the CUDA driver shows none to this process")
     assert "--device cuda" in caught.value.hint
     assert "promote.accept" in caught.value.hint
 
@@ -223,7 +223,7 @@ def test_says_that_engines_need_a_gpu_whatever_was_asked_for(device: str, monkey
 def test_says_that_another_device_was_asked_for_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: _H100)
 
-    with pytest.raises(BackendError, match="GPUs only, and the device asked for is 'cpu'") as caught:
+    with pytest.raises(BackendError, match="GPUs only, but the requested device is 'cpu'") as caught:
         gpu_for_engines("cpu")
 
     assert caught.value.hint == "run it on the GPU: --device cuda"

@@ -170,11 +170,11 @@ def test_an_old_complaint_is_not_repeated_in_a_new_one(lookup: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, "takes the inputs x; given was nothing"),
-        ({"x": _X, "z": _X}, "given was x, z"),
-        ({"x": _X.astype(np.float64)}, r"given was x: float64\[4, 8\]"),
-        ({"x": _X[0]}, r"given was x: float32\[8\]"),
-        ({"x": _X[:, :7]}, r"takes x: float32\[batch, 8\]; given was x: float32\[4, 7\]"),
+        ({}, r"expects the inputs x \(got nothing"),
+        ({"x": _X, "z": _X}, r"\(got x, z"),
+        ({"x": _X.astype(np.float64)}, r"\(got x: float64\[4, 8\]"),
+        ({"x": _X[0]}, r"\(got x: float32\[8\]"),
+        ({"x": _X[:, :7]}, r"expects x: float32\[batch, 8\] \(got x: float32\[4, 7\]"),
     ],
 )
 def test_inputs_that_are_not_the_models_are_refused(dense: Path, inputs: dict[str, Any], message: str) -> None:

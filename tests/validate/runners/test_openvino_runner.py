@@ -303,7 +303,7 @@ def test_answers_stay_as_they_are_when_the_next_batch_is_run(tmp_path: Path) -> 
 )
 def test_inputs_that_the_model_does_not_take_are_refused(tmp_path: Path, inputs: dict[str, NDArray[Any]]) -> None:
     runner = _open(_linear(tmp_path / "m.xml"))
-    with pytest.raises(BackendError, match=r"^the model takes .*; given was .*$") as raised:
+    with pytest.raises(BackendError, match=r"^the model expects .* \(got .*\)$") as raised:
         runner.run(inputs)
     assert raised.value.hint
 

@@ -64,7 +64,7 @@ def test_a_batch_is_fed_by_the_names_of_the_runtime_in_their_order_and_answered_
 def test_a_batch_that_does_not_fit_the_signature_is_never_fed() -> None:
     runner = _Adding()
 
-    with pytest.raises(BackendError, match=r"the model takes x: float32\[batch, 2\]; given was x: float64\[3, 2\]"):
+    with pytest.raises(BackendError, match=r"the model expects x: float32\[batch, 2\] \(got x: float64\[3, 2\]"):
         runner.run({**_BATCH, "x": np.ones((3, 2))})
 
     assert runner.fed == []

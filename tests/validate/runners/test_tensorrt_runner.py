@@ -208,7 +208,7 @@ class TestOpening:
 
     @pytest.mark.usefixtures("gpu")
     def test_refuses_another_device_than_the_gpu(self, tmp_path: Path) -> None:
-        with pytest.raises(BackendError, match="NVIDIA GPUs only, and the device asked for is 'cpu'"):
+        with pytest.raises(BackendError, match="NVIDIA GPUs only, but the requested device is 'cpu'"):
             open_runner(replace(_plan(tmp_path, _record()), device="cpu"))
 
     @pytest.mark.usefixtures("gpu")
@@ -599,9 +599,9 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("inputs", "message"),
         [
-            ({"x": np.zeros((2, 4))}, r"the model takes x: float32\[batch, 4\]; given was x: float64\[2, 4\]"),
-            ({"x": np.zeros((2, 5), np.float32)}, r"given was x: float32\[2, 5\]"),
-            ({"z": np.zeros((2, 4), np.float32)}, "the model takes the inputs x; given was z"),
+            ({"x": np.zeros((2, 4))}, r"the model expects x: float32\[batch, 4\] \(got x: float64\[2, 4\]"),
+            ({"x": np.zeros((2, 5), np.float32)}, r"\(got x: float32\[2, 5\]"),
+            ({"z": np.zeros((2, 4), np.float32)}, r"the model expects the inputs x \(got z"),
         ],
     )
     def test_refuses_inputs_that_are_not_the_engine_s(

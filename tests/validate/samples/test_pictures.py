@@ -169,7 +169,7 @@ def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
 def test_a_picture_of_more_than_bytes_is_refused(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "a.png")
 
-    with pytest.raises(ParitygateError, match=r"row 'a.png' cannot be read: its pixels are of the mode I;16"):
+    with pytest.raises(ParitygateError, match=r"row 'a.png' cannot be read: its pixels have the mode I;16"):
         _read(tmp_path)
 
 
@@ -210,7 +210,7 @@ def test_rules_for_what_is_no_folder_are_refused(tmp_path: Path) -> None:
     images = PictureRules(input="x", size=(8, 8))
 
     with pytest.raises(
-        ParitygateError, match=r"samples.images belongs to a folder of pictures, and 'x.npy' is not a folder"
+        ParitygateError, match=r"samples.images needs a folder of pictures, but 'x.npy' is not a folder"
     ):
         open_samples(SampleSource(text="x.npy", folder=tmp_path, images=images, key="samples"))
 

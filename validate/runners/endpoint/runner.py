@@ -91,7 +91,7 @@ def _mapped(
     for name in mapping.inputs:
         if name not in rows:
             why = f"--takes does not name (it names: {', '.join(takes)})"
-            hint = "name the same in both"
+            hint = "give both mappings the same names"
             if not takes:
                 why = f"the other model does not take (it takes: {', '.join(rows)})"
                 hint = (

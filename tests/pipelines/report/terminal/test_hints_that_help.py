@@ -53,9 +53,9 @@ def test_a_pair_that_is_none_is_answered_with_one_of_that_option(
 @pytest.mark.parametrize(
     ("candidate", "words", "hint"),
     [
-        ("b", ["--decision", "logit:argmax"], "decide on one of the outputs compared: did you mean 'logits'?"),
+        ("b", ["--decision", "logit:argmax"], "decide on one of the compared outputs: did you mean 'logits'?"),
         ("b", ["--outputs", "logtis"], "--outputs takes names of the reference: did you mean 'logits'?"),
-        ("b", ["--probes", "mask"], "name probes of these, such as batches,masks: did you mean 'masks'?"),
+        ("b", ["--probes", "mask"], "name some of these probes, such as batches,masks: did you mean 'masks'?"),
         (
             "b",
             ["--tolerance", "logist:max_abs_diff=1e-3"],

@@ -99,7 +99,7 @@ def test_text_that_came_as_bytes_is_text() -> None:
         ({"inputs": ["x"]}, "the request has no list of inputs"),
         (request([1, 2], "float32", name="y"), "the request has the input 'y' (allowed: x, once)"),
         ({"inputs": request([1, 2], "float32")["inputs"] * 2}, "the request has the input 'x' twice"),
-        (request([1, 2], "float64"), "has x in datatype 'FP64', and the model takes FP32"),
+        (request([1, 2], "float64"), "has x in datatype 'FP64', but the model expects FP32"),
         (request([1, 2], "float32", shape=[2]) | {}, ""),
         (request([1, 2], "float32", shape="2"), ""),
         (request([1, 2], "float32", shape=None), "cannot be read as FP32: TypeError"),

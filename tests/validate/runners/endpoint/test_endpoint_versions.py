@@ -79,7 +79,7 @@ def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(server: 
     assert result.error is not None
     assert result.error.message.startswith(f"the server at {server.url} has no version 9 of tiny (it has: 1, 2): ")
     assert "Request for unknown model" in result.error.message
-    assert result.error.hint.startswith("ask /versions/2 behind the name")
+    assert result.error.hint.startswith("write /versions/2 after the name")
     assert result.exit_code == 5
 
 
