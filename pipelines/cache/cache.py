@@ -409,6 +409,6 @@ def _most_bytes() -> int:
         return _MOST_BYTES
     size = bytes_of(text)
     if size is None:
-        msg = f"the environment variable {_SIZE} is {text!r}, and no size (allowed: {SIZES_ALLOWED})"
+        msg = f"the environment variable {_SIZE} is {text!r}, which is not a size (allowed: {SIZES_ALLOWED})"
         raise UsageError(msg, hint=f"unset it, or write for example {_SIZE}=10GB")
     return size

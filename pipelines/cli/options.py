@@ -82,7 +82,7 @@ def _check_folder(option: str, path: Path, folder: Path) -> None:
         msg = f"{option} cannot write {path}: the folder {folder} does not exist"
         raise UsageError(msg, hint="create it", command=shlex.join(["mkdir", "-p", str(folder)]))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{option} cannot write {path}: {folder} is not a folder that may be written to"
+        msg = f"{option} cannot write {path}: {folder} is not a writable folder"
         raise UsageError(msg, hint=f"name another place with {option}")
 
 
@@ -186,11 +186,9 @@ quiet_option = click.option(
     is_flag=True,
     # Known when a run is searched by a short name.
     is_eager=True,
-    help="Show no progress, and print one line: the verdict, or what was done; and errors.",
+    help="Show no progress. Print only one line with the verdict or the outcome, and errors.",
 )
-verbose_option = click.option(
-    "--verbose", "-v", is_flag=True, help="Print every figure and remark as well, as wide as they are."
-)
+verbose_option = click.option("--verbose", "-v", is_flag=True, help="Print every figure and remark too, at full width.")
 time_limit_option = click.option(
     "--time-limit",
     default=3600.0,
@@ -245,10 +243,10 @@ batch_size_option = click.option(
     default=16,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Rows a batch, where the samples do not say.",
+    help="Rows a batch, if the samples do not define it.",
 )
 pad_option = click.option(
-    "--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with."
+    "--pad", multiple=True, metavar="INPUT=VALUE", help="The value that pads ragged lists of tables."
 )
 
 columns_option = click.option(
@@ -392,7 +390,7 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
     """
     if folder is None:
         msg = f"{click.get_current_context().command.name} needs --run DIR"
-        hint = f"give the run folder that {printed_by} printed, or take the latest run"
+        hint = f"give the run folder that {printed_by} printed, or use the latest run"
         raise UsageError(msg, hint=hint, command=_called_with("--run", "latest"))
     from paritygate.pipelines.run.workspace import open_run
 

@@ -117,7 +117,7 @@ def _check_output(spec: TensorSpec, found: NDArray[np.generic], sizes: Mapping[s
     if dtype == spec.dtype and len(declared) == found.ndim and all(fits):
         return
     msg = (
-        f"model.outputs declares {spec}, and the source answers the first {counted(rows, 'row')} of the samples with "
+        f"model.outputs declares {spec}, but for the first {counted(rows, 'row')} of the samples the source returns "
         f"{dtype}{list(found.shape)}"
     )
     right = [

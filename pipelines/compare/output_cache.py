@@ -333,7 +333,7 @@ def _in_order(cases: Iterable[str], folder: Path, answered: AnsweredAfresh) -> l
 
 
 def _not_asked(what: str) -> NoReturn:
-    raise CacheMissError(f"{what} when this was compared before", hint="compare anew")
+    raise CacheMissError(f"{what} when this was compared before", hint="compare again")
 
 
 def _digest_of(arrays: Arrays) -> str:

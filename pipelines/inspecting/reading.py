@@ -356,10 +356,10 @@ def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
         refused = _refused(answer, read, failed[-1]) if failed else None
         if refused is not None:
             raise refused from err
-        msg = f"the model does not answer the samples: {reason_of(err)}"
+        msg = f"the model failed on the samples: {reason_of(err)}"
         raise BackendError(msg, hint="give rows that the model accepts, under the names of its inputs") from err
     if seen is None:
-        msg = "the model answers the samples with no tensor"
+        msg = "the model returned no tensor for the samples"
         raise BackendError(msg, hint="return a tensor, a tuple of tensors, or a mapping of tensors by name")
     return seen.signature, seen.rows
 

@@ -298,7 +298,7 @@ def _made_up(signature: Signature, uses: Mapping[str, GraphUse]) -> RandomRows:
 def _named_shape(spec: TensorSpec) -> tuple[int | str, ...]:
     if spec.shape is None:
         msg = f"the shape of the input {spec.name!r} is unknown, so no rows can be generated"
-        raise UsageError(msg, hint="give rows that the model answers: --samples FILE")
+        raise UsageError(msg, hint="give rows that the model accepts: --samples FILE")
     # For several inputs, such as ids and their mask, one common size is the likelier guess.
     is_sequence = len(spec.shape) == _IDS_RANK and not is_float_dtype(spec.dtype)
     others = ("sequence" if is_sequence else f"{spec.name}_dim{axis}" for axis in range(1, len(spec.shape)))
@@ -351,7 +351,7 @@ def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iter
             except BackendError as err:
                 if samples.random is None:
                     raise
-                msg = f"the model refuses generated rows: {err}"
+                msg = f"the model failed on generated rows: {err}"
                 raise UsageError(msg, hint="give rows that the model accepts: --samples FILE") from err
         yield batch
 

@@ -71,7 +71,7 @@ def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[
         return None
     ours = _stages(candidate)
     if ours is None:
-        msg = f"{reference.text} is a list of stages, and {candidate.text} is not"
+        msg = f"{reference.text} is a list of stages, but {candidate.text} is not"
         raise UsageError(msg, hint="give a function that returns a list of (name, callable)")
     return theirs, ours
 

@@ -114,7 +114,7 @@ class PackManifest:
         except (ValueError, KeyError, TypeError, RecursionError) as err:
             raise damaged(where, f"its {MANIFEST_NAME} is not a manifest: {type(err).__name__}") from err
         if type(version) is int and version > _SCHEMA_VERSION:
-            msg = f"{where} is a pack of version {version} (read here: {_SCHEMA_VERSION})"
+            msg = f"{where} is a pack of version {version} (supported: {_SCHEMA_VERSION})"
             raise InputFileError(msg, hint="install the version of paritygate that made it, or a later one")
         try:
             manifest = from_data(cls, data)

@@ -65,7 +65,7 @@ def extract(pack: Path, folder: Path, progress: Progress) -> PackManifest:
 def _open(pack: Path) -> BinaryIO:
     if not pack.is_file():
         msg = f"pack {pack} is not a file" if pack.exists() else f"pack {pack} does not exist"
-        raise InputFileError(msg, hint="give the file that this made", command="convert-and-validate pack --run DIR")
+        raise InputFileError(msg, hint="give the file made with", command="convert-and-validate pack --run DIR")
     try:
         return pack.open("rb")
     except OSError as err:
@@ -93,7 +93,7 @@ def _manifest(stream: BinaryIO, pack: Path) -> PackManifest:
 def _no_pack(pack: Path) -> InputFileError:
     return InputFileError(
         f"{pack} is not a pack: {MANIFEST_NAME} is not at its start",
-        hint="give the file that this made",
+        hint="give the file made with",
         command="convert-and-validate pack --run DIR",
     )
 

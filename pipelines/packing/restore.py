@@ -119,16 +119,16 @@ def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
     names = [file.name for file in manifest.missing]
     if names and own.folder is None:
         listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-        msg = f"the pack leaves out what the run needs: {listed}"
+        msg = f"the pack leaves out files that the run needs: {listed}"
         raise UsageError(msg, hint="name the folder where the spec's files are on this machine: unpack --folder DIR")
     if not names and own.folder is not None:
-        msg = f"--folder {own.folder} is not needed: the pack leaves out no file of the spec"
+        msg = f"--folder {own.folder} is not needed, because the pack leaves out no file of the spec"
         raise UsageError(msg, hint="leave --folder out")
     if manifest.needs_samples is not None and own.samples is None:
-        msg = f"the pack leaves out the samples that the run was given: {manifest.needs_samples}"
+        msg = f"the pack leaves out the samples of the run: {manifest.needs_samples}"
         raise UsageError(msg, hint="name them on this machine: unpack --samples PATH")
     if manifest.needs_samples is None and own.samples is not None:
-        msg = f"--samples {own.samples} are not needed: the run was given none, or the pack holds them"
+        msg = f"--samples {own.samples} are not needed, because the run has none or the pack holds them"
         raise UsageError(msg, hint="leave --samples out")
     if own.samples is not None and not own.samples.exists():
         raise InputFileError(f"samples {own.samples} do not exist", hint="give the path of the samples with --samples")

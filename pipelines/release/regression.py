@@ -144,7 +144,7 @@ def compare_with_release(
     if not figures and max(codes) == ExitCode.PASS:
         why = "; ".join(left_out) or "the result has no variant"
         msg = f"{released.model} version {released.version} cannot be compared with the run: {why}"
-        raise MeasurementError(msg, hint="leave --against out where a first version is released")
+        raise MeasurementError(msg, hint="leave --against out to release a first version")
     figures += _interfaces(run, released, is_allowed=INTERFACE in allowed)
     if any(item.is_worse for item in figures):
         codes.append(int(ExitCode.PARITY_FAILED))
@@ -209,9 +209,7 @@ def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -
 def _released_evidence(released: ReleaseDetails) -> Evidence:
     data = read_released_evidence(released.folder, released.manifest)
     if data.get("schema_version") != _EVIDENCE_SCHEMA:
-        msg = (
-            f"version {released.version} was released by another version of paritygate, whose evidence is not read here"
-        )
+        msg = f"version {released.version} was released by another version of paritygate, with unreadable evidence"
         raise MeasurementError(
             msg, hint=("release the model once with this version, and compare later runs with that release")
         )

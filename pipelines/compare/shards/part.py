@@ -180,7 +180,7 @@ def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
     if part.shard != shard:
         differ.append("shard")
     if differ:
-        msg = f"{path} is a part with another {', '.join(differ)}, so it is not overwritten"
+        msg = f"{path} is a part with a different {', '.join(differ)}, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --out")
     return part
 
@@ -205,14 +205,14 @@ def check_together(parts: Mapping[Path, Part]) -> list[Path]:
     missing = [number for number in range(1, shards + 1) if number not in by_shard]
     if missing:
         words = one_or_many(len(missing), "shard {} is missing", "shards {} are missing").format(_ranges(missing))
-        msg = f"{len(by_shard)} of {shards} parts are there: {words}"
+        msg = f"{len(by_shard)} of {shards} parts exist: {words}"
         which = one_or_many(len(missing), "make it", f"make each of them, here shard {missing[0]}")
         raise UsageError(msg, hint=f"{which}: {_MAKE.format(f'{missing[0]}/{shards}')}")
     order = [by_shard[number] for number in range(1, shards + 1)]
     ends = [0, *(parts[path].last for path in order)]
     for path, end in zip(order, ends, strict=False):
         if parts[path].first != end:
-            msg = f"{path} begins at batch {parts[path].first}, and the part before ends at {end}"
+            msg = f"{path} begins at batch {parts[path].first}, but the part before ends at {end}"
             raise InputFileError(msg, hint=_again(parts[path]))
     if ends[-1] != first.binding.batches:
         msg = f"the parts hold {ends[-1]} of {first.binding.batches} batches"
@@ -237,12 +237,12 @@ def _check_same(one: Part, other: Part, path: Path, other_path: Path) -> None:
         values = getattr(one.binding, name), getattr(other.binding, name)
         if values[0] != values[1]:
             msg = f"{path} and {other_path} differ in the {words} ({values[0]} and {values[1]})"
-            raise UsageError(msg, hint="merge the parts of one comparison alone, or make the others again")
+            raise UsageError(msg, hint="merge only parts of one comparison, or make the others again")
     sides = [to_data(replace(part.candidate, notes=[], provider_warnings=[])) for part in (one, other)]
     differ = [name for name in sides[0] if sides[0][name] != sides[1][name]]
     if differ or one.facts != other.facts:
         what = ", ".join(differ) or "inputs and outputs"
-        msg = f"{path} and {other_path} ran the candidate with another {what}"
+        msg = f"{path} and {other_path} ran the candidate with a different {what}"
         raise UsageError(msg, hint="make all parts with the same runtime on the same kind of device")
 
 

@@ -44,7 +44,7 @@ class MetricsPage:
         self._path = endpoint.path
         if self.read() is None:
             msg = f"{endpoint.host}{endpoint.path} is not a page of metrics of a Triton server"
-            raise BackendError(msg, hint="name it for example http://127.0.0.1:8002/metrics, or leave the option out")
+            raise BackendError(msg, hint="write for example http://127.0.0.1:8002/metrics, or leave the option out")
 
     def read(self) -> MachineUse | None:
         """Return the current use, or None without such metrics."""

@@ -107,7 +107,7 @@ def _free(ending: str) -> str:
 def _password(path: Path, ask: Callable[[], str | None]) -> str:
     password = os.environ.get(SIGNING_PASSWORD) or ask()
     if not password:
-        msg = f"{path} is encrypted, and nobody can be asked for its password"
+        msg = f"{path} is encrypted, but there is no terminal to ask for its password"
         raise UsageError(msg, hint=f"set the environment variable {SIGNING_PASSWORD}")
     return password
 

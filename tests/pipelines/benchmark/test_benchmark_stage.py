@@ -406,7 +406,7 @@ time.sleep(600)
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     worker = Worker(_job(open_run(copied.run_folder), tmp_path / "job"))
     try:
-        with pytest.raises(BackendError, match=r"failed: something else than paritygate wrote '.*' into its pipe"):
+        with pytest.raises(BackendError, match=r"failed: other code than paritygate wrote '.*' into its pipe"):
             worker.loaded()
     finally:
         worker.close()

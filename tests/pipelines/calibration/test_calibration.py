@@ -221,7 +221,7 @@ def test_calibrating_on_the_samples_themselves_is_refused(tmp_path: Path) -> Non
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
 
     with pytest.raises(
-        UsageError, match=r"50 are among the rows that are compared: 0 are left \(needed: 16\)"
+        UsageError, match=r"50 are among the compared rows: 0 are left \(expected at least 16\)"
     ) as caught:
         open_calibration(_request(tmp_path, source="inputs.npz"), _SIGNATURE)
     assert "leave it out: then rows are held out" in caught.value.hint

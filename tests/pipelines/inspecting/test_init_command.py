@@ -209,7 +209,7 @@ def test_fewer_rows_than_a_verdict_needs_are_said(desk: Desk) -> None:
     [
         ("nothing.onnx", "nothing.onnx does not exist"),
         ("model.txt", "is not a model of a known kind"),
-        ("net.xml", "is a model of kind 'openvino', from which nothing is converted"),
+        ("net.xml", "is a model of kind 'openvino', from which nothing can be converted"),
         ("client:ask", "client:ask is a function with an argument"),
         ("client", "client:FUNCTION"),
     ],

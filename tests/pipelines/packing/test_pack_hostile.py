@@ -186,7 +186,7 @@ def test_a_manifest_of_other_things_is_refused_though_its_digest_fits(lair: Lair
 def test_a_pack_of_a_later_version_says_so(lair: Lair) -> None:
     data = {**lair.manifest._content(), "schema_version": 2}
 
-    lair.refused(_archive(json.dumps(data).encode(), ()), "is a pack of version 2 (read here: 1)", code=2)
+    lair.refused(_archive(json.dumps(data).encode(), ()), "is a pack of version 2 (supported: 1)", code=2)
 
 
 def test_a_manifest_larger_than_any_is_not_read(lair: Lair) -> None:

@@ -197,7 +197,9 @@ def test_a_variant_whose_verdict_is_not_exactly_pass_is_refused(
 ) -> None:
     variants = (make_variant("onnx-fp32"), _judged(make_variant("onnx-fp16"), verdict=verdict))
 
-    with pytest.raises(RepositoryError, match=f"onnx-fp16 is not released: its verdict is '{verdict}', only 'pass' is"):
+    with pytest.raises(
+        RepositoryError, match=f"onnx-fp16 is not released: its verdict is '{verdict}', expected 'pass'"
+    ):
         promote(tmp_path / "r", make_candidate(variants=variants))
 
     _assert_nothing_released(tmp_path / "r")
@@ -423,7 +425,7 @@ def test_a_variant_put_forward_twice_is_a_usage_error(
 def test_a_variant_under_another_name_than_recorded_is_refused(
     tmp_path: Path, make_candidate: Make, make_variant: MakeVariant
 ) -> None:
-    with pytest.raises(RepositoryError, match="put forward as onnx-fp16 is recorded as 'onnx-fp32'"):
+    with pytest.raises(RepositoryError, match="given as onnx-fp16 is recorded as 'onnx-fp32'"):
         promote(tmp_path / "r", make_candidate(variants=(replace(make_variant(), name="onnx-fp16"),)))
 
 

@@ -190,7 +190,7 @@ def test_another_reference_with_the_same_answers_is_another_one(
     called = _call(run, "promote")
 
     assert (called.code, run.releases) == (5, [])
-    assert "is about another reference than the one recorded in" in called.err
+    assert "is about another reference than the one in" in called.err
 
 
 def test_profiles_that_limits_follow_from_belong_to_the_reference(run: Desk) -> None:
@@ -205,7 +205,7 @@ def test_profiles_that_limits_follow_from_belong_to_the_reference(run: Desk) -> 
     called = _call(run, "promote")
 
     assert (called.code, run.releases) == (5, [])
-    assert "is about another reference than the one recorded in" in called.err
+    assert "is about another reference than the one in" in called.err
 
 
 def test_evidence_of_another_device_judged_by_other_limits_is_refused(run: Desk) -> None:

@@ -25,7 +25,7 @@ from paritygate.roots import Root
     "factors",
     multiple=True,
     metavar="NAME=FACTOR",
-    help="How many times as much is allowed, such as max_abs_diff=1.5, in place of the spec's promote.against: "
+    help="The factor by which a figure may grow, such as max_abs_diff=1.5, instead of the spec's promote.against: "
     "max_abs_diff, mismatch_rate, gold, size_mb, latency_p50_ms; may be repeated.",
 )
 @click.option(

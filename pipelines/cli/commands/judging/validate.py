@@ -18,7 +18,7 @@ from paritygate.pipelines.cli.formats import Result, format_option
     "--scratch",
     "is_scratch",
     is_flag=True,
-    help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
+    help="Write evidence, results and reports to DIR/scratch, and leave those of the run unchanged.",
 )
 @shared.device_option
 @shared.limit_options

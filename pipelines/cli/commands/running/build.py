@@ -13,7 +13,7 @@ from paritygate.pipelines.cli import options as shared
 @shared.run_and_root_options
 @shared.target_option
 @click.option(
-    "--rebuild", "is_rebuilding", is_flag=True, help="Make them, by default every engine, though they are there."
+    "--rebuild", "is_rebuilding", is_flag=True, help="Make them again even if they exist; every engine by default."
 )
 @shared.limit_options
 @shared.output_options

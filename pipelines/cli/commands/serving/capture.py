@@ -20,14 +20,14 @@ _MIB = 1 << 20
     "--send-to",
     "server",
     metavar="URL",
-    help="The server that answers the copies. Without a path, that of the request. Not needed for KServe's logger.",
+    help="The server that answers the copies; without a path, at that of the request. Not needed for KServe's logger.",
 )
 @click.option(
     "--listen",
     default="127.0.0.1:9090",
     show_default=True,
     metavar="[HOST:]PORT",
-    help="Where to take copies of requests.",
+    help="The address to receive copies of requests at.",
 )
 @click.option("--requests", default=10_000, show_default=True, type=click.IntRange(min=1), metavar="N", help="At most.")
 @click.option(

@@ -17,7 +17,7 @@ from paritygate.pipelines.cli.view_options import view_options, warm_up_option, 
 @click.option(
     "--storage-uri",
     metavar="URI",
-    help="Where the cluster reads what is in DIR, such as pvc://CLAIM/PATH, pvc://CLAIM/ for the whole volume of the "
+    help="The cluster's address of DIR, such as pvc://CLAIM/PATH, pvc://CLAIM/ for the whole volume of the "
     "claim, or s3://BUCKET/PATH.  [required]",
 )
 @click.option(

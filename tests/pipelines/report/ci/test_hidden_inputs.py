@@ -160,7 +160,7 @@ def test_a_recording_that_holds_inputs_is_not_packed_where_they_are_hidden(desk:
     command = (
         f"convert-and-validate run {json.loads((desk.run_folder / 'spec.json').read_bytes())['origin']} --probes none"
     )
-    assert f"hint: start a run without probes and pack that run: {command}. Or remove report: " in called.err
+    assert f"hint: start a run without probes, and pack that run: {command}. Or remove report: " in called.err
     assert desk.call(*command.split()[1:], "--quiet").code == 0
     assert desk.call("pack", "--run", str(desk.runs[-1]), "--output", "alone.tar").code == 0
 

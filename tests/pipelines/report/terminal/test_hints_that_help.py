@@ -191,7 +191,7 @@ def test_a_run_takes_no_pad_beside_its_spec(desk: Desk) -> None:
     called = desk.call("record", "--run", "somewhere", "--pad", "x=0")
 
     assert called.code == 2
-    assert called.err.startswith("error: record --run takes no --pad: the run's spec says it\n")
+    assert called.err.startswith("error: record --run takes no --pad: because the run's spec sets it\n")
 
 
 @pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity")])
