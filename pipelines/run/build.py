@@ -45,8 +45,8 @@ def build_stage(
     wanted = [name for name in lacking if _has_base(run, name)]
     needs_source = tuple(name for name in lacking if name not in wanted)
     if names and needs_source:
-        msg = f"{needs_source[0]} is made from the source, or from what the run lacks: build makes what can be derived"
-        raise UsageError(msg, hint="make it where the source is", command="convert-and-validate export SPEC")
+        msg = f"{needs_source[0]} is made from the source or from missing files, and build only derives files"
+        raise UsageError(msg, hint="make it on the machine with the source", command="convert-and-validate export SPEC")
     maker = VariantMaker(run, wanted, time_limit_s=time_limit_s, progress=progress)
     for name in wanted:
         for base in bases_of(Variant.parse(name)):

@@ -115,7 +115,7 @@ def _wrong_limits(result: ComparisonResult) -> str:
     tolerance = result.tolerance
     declared = tolerance.get("declared", [])
     if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
-        return f"the limits that the tolerance declares are {declared!r}, and no list of names"
+        return f"the limits that the tolerance declares are {declared!r}, not a list of names"
     try:
         outputs = from_data(dict[str, dict[str, list[float | None]]], tolerance.get("outputs", {}))
     except ValueError as err:
@@ -126,7 +126,7 @@ def _wrong_limits(result: ComparisonResult) -> str:
             return f"{name} is named as a limit of the tolerance, which holds no such number"
     for name, value in tolerance.items():
         if name not in _NO_LIMITS and not isinstance(value, int | float | None):
-            return f"{name} of the tolerance is {value!r}, and no number"
+            return f"{name} of the tolerance is {value!r}, not a number"
     return ""
 
 
@@ -248,7 +248,7 @@ def read_evidence(path: Path) -> Evidence:
     try:
         return _evidence_of(path.read_text(encoding="utf-8"))
     except _OtherSchemaError as err:
-        msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, read here: {_SCHEMA})"
+        msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, supported: {_SCHEMA})"
         raise InputFileError(msg, hint=again) from err
     except (OSError, ValueError, RecursionError) as err:
         raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err

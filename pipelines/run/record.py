@@ -142,7 +142,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     source = parse_source(request.model, request.samples.folder)
     source = with_signature_key(source, request.signature_key, "--signature")
     if source.kind is SourceKind.CALLABLE:
-        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
+        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are unknown here"
         raise UsageError(
             msg, hint="write a spec that names them, and start a run", command="convert-and-validate run SPEC"
         )

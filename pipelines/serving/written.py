@@ -62,7 +62,7 @@ def check_as_written(content: bytes, name: str, options: Mapping[str, str] | Non
     before = [(match[1], line.removeprefix("# ")) for line in lines if (match := _OPTION.fullmatch(line))]
     left_out = [option_line for option, option_line in before if options is not None and option not in options]
     if digest != _digest(body):
-        msg = f"{name} was changed since it was written, and would be written over"
+        msg = f"{name} was changed since it was written, and would be overwritten"
         if left_out:
             msg += f"; it was written with {' '.join(left_out)}, which this call leaves out"
         raise ChangedViewError(msg, hint=keep)

@@ -181,7 +181,7 @@ def _is_cut_off(line: str) -> bool:
 
 def _mapping(said: object, what: str) -> Mapping[str, Any]:
     if not isinstance(said, dict):
-        msg = f"{what} holds {shown(said)}, and no mapping"
+        msg = f"{what} holds {shown(said)}, not a mapping"
         raise ValueError(msg)  # noqa: TRY004 - all that is wrong with a line is one error
     return said
 
@@ -190,7 +190,7 @@ def _with_rows(inputs: Arrays) -> Arrays:
     rows = {array.shape[:1] for array in inputs.values()}
     if len(rows) != 1 or rows & {(), (0,)}:
         shapes = {name: list(array.shape) for name, array in inputs.items()}
-        msg = f"inputs of the shapes {shown(shapes)}, and not as many rows in each"
+        msg = f"inputs of the shapes {shown(shapes)}, with different numbers of rows"
         raise ValueError(msg)
     return inputs
 
@@ -216,11 +216,11 @@ def _arrays(said: object, key: str, specs: tuple[TensorSpec, ...]) -> Arrays:
         dtypes = {spec.name: spec.dtype for spec in specs}
         unknown = [name for name in tensors if name not in dtypes]
         if unknown and key == "inputs":
-            msg = f"{key} {', '.join(unknown)}, which the released file does not take ({', '.join(dtypes)})"
+            msg = f"{key} {', '.join(unknown)}, which the released file does not have (it has:{', '.join(dtypes)})"
             raise ValueError(msg)
         return {name: array_of(values, dtypes[name]) for name, values in tensors.items() if name in dtypes}
     if not isinstance(tensors, list):
-        msg = f"{key} {shown(tensors)}, and neither a list nor a mapping"
+        msg = f"{key} {shown(tensors)}, neither a list nor a mapping"
         raise ValueError(msg)  # noqa: TRY004 - one error for a line
     return dict(map(_tensor, tensors))
 
@@ -228,7 +228,7 @@ def _arrays(said: object, key: str, specs: tuple[TensorSpec, ...]) -> Arrays:
 def _tensor(said: Any) -> tuple[str, NDArray[np.generic]]:  # noqa: ANN401 - JSON data
     name, dtype = name_and_dtype(_mapping(said, "a tensor"))
     if "data" not in said:
-        msg = f"{name!r} without data: values that were sent as bytes are not in the JSON"
+        msg = f"{name!r} without data, because values sent as bytes are not in the JSON"
         raise ValueError(msg)
     return name, array_of(said["data"], dtype, shape_of(said.get("shape")))
 

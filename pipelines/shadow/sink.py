@@ -60,7 +60,7 @@ def capture(
         # Requests may be confidential.
         opened = os.open(request.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as err:
-        msg = f"{request.out} exists, and nothing was captured"
+        msg = f"{request.out} exists, so nothing was captured"
         raise UsageError(msg, hint="name another file with --out") from err
     except OSError as err:
         if err.errno in {errno.ENOSPC, errno.EDQUOT}:

@@ -109,12 +109,12 @@ def _check_model_files(resolved: ResolvedSpec) -> None:
     for name in resolved.spec.model.files:
         path = (folder / name).resolve()
         if not path.is_file():
-            msg = f"spec {resolved.origin}: model.files names {name!r}, and {path} is not a file"
+            msg = f"spec {resolved.origin}: model.files names {name!r}, but {path} is not a file"
             raise InputFileError(msg, hint="paths in a spec are relative to its folder")
         if not path.is_relative_to(folder):
             msg = f"spec {resolved.origin}: model.files names {name!r}, which is outside of {folder}"
             raise UsageError(
-                msg, hint="a release of the source takes its files along: put them below the spec's folder"
+                msg, hint="put its files below the spec's folder, because a release of the source includes them"
             )
 
 

@@ -21,9 +21,7 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
             listed = ", ".join(nearest_first(name, targets))
             msg = f"--target {name!r} is not a target of spec {resolved.origin} (targets: {listed})"
             if name.partition("@")[0] in map(str, AVAILABLE_TARGETS):
-                raise UsageError(
-                    msg, hint="the spec lacks this target: add it to the spec's targets, or name one of them"
-                )
+                raise UsageError(msg, hint="add this target to the spec's targets, or name one of them")
             raise UsageError(msg, hint=target_meant(name, targets) or "name one of the targets")
 
 

@@ -103,7 +103,7 @@ def _variant(target: AnyTarget) -> Variant:
         return Variant.parse(target if isinstance(target, str) else target.name)
     plain = Variant.parse(target.name)
     if plain.static:
-        msg = f"target {target.name!r} has fixed dims in its name, and static beside it"
+        msg = f"target {target.name!r} has fixed dims in its name and under static"
         raise UsageError(msg, hint=f"write name: {plain.dynamic}, and the dims under static")
     return Variant(format=plain.format, precision=plain.precision, static=tuple(target.static.items()))
 
@@ -187,7 +187,7 @@ def _check_target(target: AnyTarget, available: Sequence[Variant], signature: Si
     except UsageError as err:
         raise UsageError(f"spec {origin}: {err}", hint=meant or err.hint) from err
     if str(variant.dynamic) == MIXED and not isinstance(target, MixedTarget):
-        msg = f"spec {origin}: target {name!r} needs the precision of its other operators, and has no fixed dims"
+        msg = f"spec {origin}: target {name!r} needs the precision of its other operators, without fixed dims"
         raise UsageError(msg, hint=f"write {{name: {MIXED}, lower: fp16}}, or lower: int8")
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"

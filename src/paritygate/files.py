@@ -53,7 +53,7 @@ _OTHER_TEMPORARY = "set TMPDIR to a folder with more space"
 # The prefix of temporary folders.
 _TEMPORARY = "paritygate-"
 # Reading a pipe would wait, and a device may have no end.
-_NO_FILE = "a pipe, a socket or a device, and no file"
+_NO_FILE = "a pipe, a socket or a device, not a file"
 
 
 @contextlib.contextmanager

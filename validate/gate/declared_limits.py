@@ -92,7 +92,7 @@ def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mapping(key: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"tolerance {key} is {value!r}, and no mapping by name", hint=_HINT_OF_OUTPUT)
+        raise UsageError(f"tolerance {key} is {value!r}, not a mapping by name", hint=_HINT_OF_OUTPUT)
     return value
 
 

@@ -191,9 +191,7 @@ def _version_before(repository: Root, state: ModelState, model: str, alias: str,
     if to is None:
         msg = f"alias {alias!r} of {model!r} is at version {current}, and there is no version before it to go back to"
     else:
-        msg = (
-            f"version {to} is not an earlier version of alias {alias!r} of {model!r} (now: {current}; before: {before})"
-        )
+        msg = f"version {to} is not a past version of alias {alias!r} of {model!r} (now: {current}; before: {before})"
     raise UsageError(msg, hint=hint)
 
 

@@ -67,7 +67,7 @@ class Record:
             # A record of the first schema moves at most one alias, to the version that it names.
             version, alias = data["version"], data["alias"]
             if not isinstance(alias, str | None):
-                raise ValueError(f"alias is {alias!r}, and no text")
+                raise ValueError(f"alias is {alias!r}, not text")
             is_release = data["kind"] == RecordKind.RELEASED
             aliases = {} if alias is None else {alias: version}
             data = {**data, "version": version if is_release else None, "aliases": aliases}

@@ -220,7 +220,7 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
             near = meant(name, MUTATIONS)
             msg = f"--fault {name!r} is not a planted fault or equivalent rewrite{near}"
             nearest = ", ".join(nearest_first(name, MUTATIONS)[:_NAMED])
-            raise UsageError(msg, hint=f"write one of: {nearest}; all {len(MUTATIONS)} are planted without --fault")
+            raise UsageError(msg, hint=f"write one of: {nearest}; without --fault, all {len(MUTATIONS)} are planted")
     return tuple(name for name in MUTATIONS if not wanted or name in wanted)
 
 
@@ -229,7 +229,7 @@ def mutate(
 ) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
     """Return the mutated model and the change, using up the given model; raise UsageError for an unknown fault."""
     if name not in MUTATIONS:
-        msg = f"no fault {name!r} exists"
+        msg = f"there is no fault {name!r}"
         raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
     edit = GraphEdit(model)
     outcome = MUTATIONS[name].apply(edit, context)

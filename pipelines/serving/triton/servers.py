@@ -54,6 +54,6 @@ def server_of(release: str) -> ServerRelease:
     """
     older = [name for name in SERVERS if name <= release]
     if not _RELEASE.fullmatch(release) or not older:
-        msg = f"{release!r} is not a release of Triton that is known (allowed: {min(SERVERS)} and later, as YY.MM)"
+        msg = f"{release!r} is not a known release of Triton (allowed: {min(SERVERS)} and later, as YY.MM)"
         raise UsageError(msg, hint="write for example --server 25.10, as the container's tag begins")
     return SERVERS[max(older)]

@@ -94,7 +94,7 @@ def test_the_settings_reach_the_builder(bench: Bench) -> None:
 )
 def test_compatibility_that_is_not_kept_is_an_error(bench: Bench, settings: EngineSettings, what: str) -> None:
     job = _job(bench, engine=settings)
-    with pytest.raises(ConversionError, match=f"does not (keep )?{what}"):
+    with pytest.raises(ConversionError, match=f"does not (apply )?{what}"):
         convert(job)
     assert not (job.folder / "model.plan").exists()
 

@@ -228,7 +228,7 @@ def test_a_quantizer_without_a_zero_point_is_uint8(bench: Bench) -> None:
     { q = QuantizeLinear (x, s)  y = DequantizeLinear (q, s) }
     """
     error = _error(bench, text, _RELU_SIGNATURE, precision=Precision.INT8)
-    assert "do so in uint8, such as 'x'" in str(error)
+    assert "are in uint8, such as 'x'" in str(error)
 
 
 def test_fp16_that_is_not_in_the_network_is_refused(bench: Bench) -> None:

@@ -41,7 +41,7 @@ def test_to_move_values_is_no_computing_in_a_precision(bench: Bench) -> None:
     """
     with pytest.raises(NotAvailableError) as caught:
         bench.convert("onnx", bench.onnx_file(text), precision=Precision.FP16)
-    assert str(caught.value) == ("no node that computes can be converted to fp16 (kept in fp32: ai.onnx.ml::Normalizer")
+    assert str(caught.value) == "no node that computes can be converted to fp16 (kept in fp32: ai.onnx.ml::Normalizer)"
 
 
 def test_operators_of_trees_stay_in_fp32_beside_others(bench: Bench) -> None:

@@ -61,7 +61,7 @@ def test_a_name_that_tensorflow_does_not_allow_is_an_error(bench: Bench, classif
 
 def test_inputs_that_the_model_does_not_have_are_refused(bench: Bench, classifier: Any) -> None:  # noqa: ANN401
     signature = sign({"ids": "int32[b, s]", "x": "float32[b, s, 4]"}, {"logits": "float32[b, s, 2]"})
-    with pytest.raises(UsageError, match="feeds 'ids', 'x', expected 'values', 'ids'"):
+    with pytest.raises(UsageError, match="got 'ids', 'x', expected 'values', 'ids'"):
         bench.convert("keras", to="savedmodel", model=classifier, signature=signature)
 
 

@@ -200,8 +200,8 @@ def test_a_branch_on_a_value_is_named_with_its_line(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("ranges", "message"),
     [
-        ({"batch": (1, 8, 64)}, "'batch' from 5 to 64 , but the signature allows from 1 to 64"),
-        ({}, "'batch' from 5 on , but the signature allows of any size"),
+        ({"batch": (1, 8, 64)}, "'batch' only from 5 to 64, but the signature allows from 1 to 64"),
+        ({}, "'batch' only from 5 on, but the signature allows of any size"),
     ],
 )
 def test_a_branch_on_a_shape_is_refused_and_not_baked_in(
@@ -394,7 +394,9 @@ def test_one_name_for_an_input_and_an_output_is_refused_with_how_to_tell_them_ap
             return {"x": x + 1}
 
     inputs = {"x": "float32[batch, 4]"}
-    with pytest.raises(UsageError, match="'x' is the name of an input and of an output, and ONNX has one") as caught:
+    with pytest.raises(
+        UsageError, match="'x' is the name of an input and of an output, but ONNX needs different names"
+    ) as caught:
         bench.convert("torch", model=Next(), signature=sign(inputs, inputs))
     assert "model.rename: {x: x_out}" in caught.value.hint
     renamed = sign(inputs, {"x_out": "float32[batch, 4]"})

@@ -142,8 +142,8 @@ def test_an_engine_without_its_record_is_refused(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "JSONDecodeError"),
-        ("[]", "and no mapping"),
-        ("null", "and no mapping"),
+        ("[]", "not a mapping"),
+        ("null", "not a mapping"),
         ("{}", "library is missing"),
     ],
 )
@@ -163,10 +163,10 @@ def test_a_record_that_is_no_record_is_refused(tmp_path: Path, text: str, words:
     [
         ("precision", "fp64", "precision is 'fp64' (allowed: "),
         ("profile", {"ids": {"min": [1], "opt": [1]}}, "profile.ids.max is missing"),
-        ("profile", [], "profile is [], and no mapping"),
-        ("settings", {"workspace_mb": "8"}, "settings.workspace_mb is '8', and no whole number"),
+        ("profile", [], "profile is [], not a mapping"),
+        ("settings", {"workspace_mb": "8"}, "settings.workspace_mb is '8', not a whole number"),
         ("signature", {"inputs": [{"name": "x", "dtype": "float33", "shape": []}], "outputs": []}, "dtype 'float33'"),
-        ("signature", 7, "signature is 7, and no mapping"),
+        ("signature", 7, "signature is 7, not a mapping"),
     ],
 )
 def test_a_record_with_one_wrong_entry_is_refused(tmp_path: Path, key: str, value: object, words: str) -> None:

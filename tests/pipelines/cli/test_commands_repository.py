@@ -295,7 +295,7 @@ def test_rollback_and_alias_refuse_what_is_not_in_the_past_not_there_or_not_inta
     refused = {
         ("rollback", "tiny", "--to", "1"): (
             2,
-            "version 1 is not an earlier version of alias 'prod' of 'tiny' (now: 1; ",
+            "version 1 is not a past version of alias 'prod' of 'tiny' (now: 1; ",
         ),
         ("rollback", "tiny", "--to", "9"): (2, "model 'tiny' has no release '9' (versions: 1, 2, 3; aliases: prod)"),
         ("rollback", "tiny", "--to", "0"): (2, "0 is not in the range"),

@@ -213,7 +213,7 @@ def test_what_is_made_from_the_source_is_not_made_by_build(exported: Desk, *, is
 
     assert called.code == 2
     assert "onnx-fp32 is made from the source, or from what the run lacks" in called.err
-    assert "hint: make it where the source is:\n  convert-and-validate export SPEC" in called.err
+    assert "hint: make it on the machine with the source:\n  convert-and-validate export SPEC" in called.err
 
 
 def test_what_needs_the_source_does_not_keep_the_engines_from_being_built(exported: Desk, builder: _Builder) -> None:

@@ -281,7 +281,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
         ),
         (_static("onnx-fp64", static={"batch": 1}), "target 'onnx-fp64' is not available"),
         (_static("tflite-bf16", static={"batch": 1}), "target 'tflite-bf16' is not available"),
-        (_static("onnx-fp32@batch=1", static={"batch": 1}), "has fixed dims in its name, and static beside it"),
+        (_static("onnx-fp32@batch=1", static={"batch": 1}), "has fixed dims in its name and under static"),
         (_static(static={"a-b": 1}), "dim 'a-b' cannot be fixed"),
         (_static(static={"batch": 1}, dtypes={"ids": "int8"}), "cannot be given as 'int8'"),
         (_static(static={"batch": 0}), "targets.1.static.batch: a number of at least 1 is needed (seen: 0)"),

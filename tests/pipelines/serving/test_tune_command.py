@@ -486,7 +486,7 @@ def test_settings_that_somebody_else_loads_meanwhile_end_it(
 
     server.instead = load
 
-    with pytest.raises(MeasurementError, match="that somebody else loaded"):
+    with pytest.raises(MeasurementError, match="settings that somebody else loaded"):
         call("--json", "result.json")
 
     assert _error_in(tmp_path / "result.json") == ("error", 5)
@@ -559,7 +559,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
         call("--url", url)
 
     assert str(caught.value) == (
-        f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
+        f"tune needs a Triton server, and {url} does not answer as one: the server at {url} has no model at "
         "/v2/models/adds/infer: Not Found"
     )
     assert caught.value.exit_code == 5

@@ -122,15 +122,15 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
         ),
         (
             "outputs: {logits: {ignore: a}}\ndecisions: {logits: {threshold: 3}}",
-            "decision logits:threshold=3 is on 'logits', and outputs says to ignore it",
+            "decision logits:threshold=3 is on 'logits', but outputs ignores it",
         ),
         (
             "outputs: {logits: {ignore: a}}\ngold: {metric: pearson, output: logits}",
-            "gold pearson:logits is on 'logits', and outputs says to ignore it",
+            "gold pearson:logits is on 'logits', but outputs ignores it",
         ),
         (
             "outputs: {scores: {ignore: a}}\nmatches: {d: {boxes: boxes, scores: scores}}",
-            "match 'd' is on 'scores', and outputs says to ignore it",
+            "match 'd' is on 'scores', but outputs ignores it",
         ),
     ],
 )
