@@ -395,7 +395,7 @@ def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         count = sum(len(results[name].edge_findings) for name in behind)
         words = f"{count}, beside what fails on the samples already: {SEE_VERBOSE}"
         names = tuple(name for name in results if name in behind and name)
-        yield Remark(kind="edge findings", names=names, words=words)
+        yield Remark(kind="out-of-sample findings", names=names, words=words)
     yield from _first(_padding_findings(results))
 
 
@@ -417,7 +417,7 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
             if finding.if_it_occurs or finding.if_it_never_occurs
             else "if it can occur, put such rows into the samples"
         )
-        remarks.append(Remark(kind="edge finding", names=names, words=words))
+        remarks.append(Remark(kind="out-of-sample finding", names=names, words=words))
     yield from _first(remarks)
 
 

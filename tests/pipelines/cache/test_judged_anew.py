@@ -114,7 +114,7 @@ def test_no_model_is_loaded_for_another_limit(desk: Desk) -> None:
 
     # Of fp16 there are two: as it runs here, and emulated.
     assert _jobs(called) == [(True, False), (True, True), (True, True)]
-    assert "2 comparisons were judged anew, and no model was asked" in called.out
+    assert "2 comparisons were judged again without running a model" in called.out
     notes = called.data["runs"][0]["variants"]["onnx-fp16"]["notes"]
     assert any(note.startswith("judged anew: the models answered at ") for note in notes)
     assert not list(desk.runs[-1].glob("jobs/validate-onnx-fp16/judged/*.log")), "a child was started"

@@ -195,7 +195,7 @@ def test_a_variant_that_could_not_be_judged_has_its_own_code(desk: Desk) -> None
 
     assert called.code == 3
     assert "inconclusive  onnx-fp32  verdict " in called.out
-    assert "verdict: error: tiny: onnx-fp32 did not pass, and is in version 1" in " ".join(called.out.split())
+    assert "verdict: error: tiny: onnx-fp32 did not pass, but is in version 1" in " ".join(called.out.split())
 
 
 def test_a_variant_that_the_run_lacks_fails_unless_it_is_allowed(desk: Desk) -> None:

@@ -182,8 +182,8 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
-    assert f"asked less of onnx-fp16 than run {first}, which failed: max_abs_diff is 0.1, and was 1e-12" in called.out
-    assert "reason for asking less: the service rounds to one decimal place" in called.out
+    assert f"checked less of onnx-fp16 than run {first}, which failed: max_abs_diff is 0.1, and was 1e-12" in called.out
+    assert "reason for checking less: the service rounds to one decimal place" in called.out
     assert "looser than the defaults for onnx-fp16: max_abs_diff 0.1" in called.out
     report = (desk.runs[-1] / "report.md").read_text(encoding="utf-8")
     assert "Failed earlier" in report

@@ -219,7 +219,7 @@ def test_a_wrong_spec_is_refused_in_words(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("targets", "more"),
-    [("tensorrt-rtx-int8", ""), ("onnx-int8, tensorrt-int8", ", or give onnx-int8 a spec of its own")],
+    [("tensorrt-rtx-int8", ""), ("onnx-int8, tensorrt-int8", ", or give onnx-int8 a separate spec")],
 )
 def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
     with pytest.raises(UsageError) as caught:

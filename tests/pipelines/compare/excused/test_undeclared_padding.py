@@ -146,7 +146,9 @@ def test_a_difference_at_padding_passes_and_is_said(bench: Bench, kind: str, is_
     printed = " ".join(outcome.out.split())
     assert "padding finding: hidden differs" in printed
     # Made-up rows that are padded otherwise count in full.
-    assert ("verdict: pass, 1 edge finding, 1 padding" if is_probing else "verdict: pass, 1 padding") in printed
+    assert (
+        "verdict: pass, 1 out-of-sample finding, 1 padding" if is_probing else "verdict: pass, 1 padding"
+    ) in printed
 
 
 @pytest.mark.parametrize("is_probing", [True, False])

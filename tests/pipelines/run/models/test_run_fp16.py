@@ -84,7 +84,7 @@ def test_a_release_says_that_its_file_fails_where_fp16_is_real(desk: Desk, scale
     shown = desk.call("show", "tiny", "prod", "--verbose")
 
     assert called.data["runs"][0]["release"]["variants"] == ["onnx-fp16"]
-    words = "onnx-fp16 passed as it ran, and does not on emulated:fp16: fail: finite[output_0]: "
+    words = "onnx-fp16 passed as it ran, but does not on emulated:fp16: fail: finite[output_0]: "
     for said in (called.out, shown.out):
         assert (words in said) == is_said, said
 
