@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.cli.options import WrittenPath
 
 if TYPE_CHECKING:
     from paritygate.errors import ParitygateError
@@ -37,6 +38,14 @@ format_option = click.option(
     show_default=True,
     help="What standard output holds: text; json, as --json -; junit, which CI systems show as tests; or github, text "
     "with annotations, and a summary in $GITHUB_STEP_SUMMARY.",
+)
+report_option = click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=WrittenPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows. Repeatable.",
 )
 
 

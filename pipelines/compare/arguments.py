@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paritygate.errors import UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_endpoint_limits, with_provider, with_signatures, with_takes
 from paritygate.pipelines.rules.gate_rules import check_choice
+from paritygate.validate.reference.recording import RECORD_FILE
 
 
 def comparison_of(
@@ -26,6 +28,9 @@ def comparison_of(
     Raises:
         UsageError: A value is not allowed, or does not fit the models.
     """
+    if job.source is not None and not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
+        msg = f"--source needs a folder of recorded outputs as the reference (got {job.reference.name})"
+        raise UsageError(msg, hint="leave --source out")
     check_choice("device", job.device, ("cpu", "cuda"))
     models = with_signatures(job.reference, job.candidate, signatures)
     reference, candidate = with_endpoint_limits(with_takes(*models, takes), endpoint)

@@ -191,6 +191,10 @@ def reference_again(
         return None
     if job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file():
         check_is_recorded(runner.loaded, Recording.load(job.reference.path).model)
+        lacks = opened.expected.profiles.keys() - {spec.name for spec in runner.signature.outputs}
+        if lacks:
+            msg = f"the source has no output {min(lacks)!r}, which the reference was recorded with"
+            raise UsageError(msg, hint="compare without --source")
         return runner
     return runner if opened.side.digest in {None, runner.loaded.digest} else None
 

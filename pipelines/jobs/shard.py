@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from paritygate import __version__
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
+from paritygate.files import temporary_folder
 from paritygate.machine import machine_facts
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs
-from paritygate.pipelines.compare.opening import OpenedReference, open_candidate, open_reference
+from paritygate.pipelines.compare.opening import OpenedReference, open_candidate, open_reference, reference_again
 from paritygate.pipelines.compare.output_cache import OutputCache
 from paritygate.pipelines.compare.probes import Answers, ask_all, broken_contract, not_asked
 from paritygate.pipelines.compare.progress_file import PartialResultFile
 from paritygate.pipelines.compare.session_probes import ComparisonContext
+from paritygate.pipelines.compare.shards.excuses import ShardRerun, excuses_of
 from paritygate.pipelines.compare.shards.part import (
     Binding,
     CandidateFacts,
@@ -47,6 +49,7 @@ from paritygate.validate.samples.split import RowsLeftOut
 
 if TYPE_CHECKING:
     from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -71,6 +74,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         reference=recording.digest,
         candidate=side.digest,
         samples=recording.samples_digest,
+        source="" if job.source is None else str(recording.model.get("digest")),
         # The recorded digests of batches cover inputs alone.
         labels=labels_digest(islice((batch for batch in read() if batch.rows), batches.batches), job.rules),
         rules=rules_digest(job),
@@ -87,24 +91,28 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             yield batch
 
     check_ignored(opened.expected.output_names | candidate.output_names, job.rules)
-    measures = Measures(
-        only_range(opened.expected, recording, batches),
-        job.rules,
-        functools.partial(ExactComparison, rows_before=batches.rows_before),
-    )
-    passes = Passes(
-        candidate=candidate,
-        expected=only_range(opened.expected, recording, batches),
-        measures=measures,
-        left_out=RowsLeftOut(),
-        workspace=folder,
-    )
+    expected = only_range(opened.expected, recording, batches)
+
+    def measure(candidate: Candidate) -> Measures:
+        compare = functools.partial(ExactComparison, rows_before=batches.rows_before)
+        measures = Measures(expected, job.rules, compare)
+        if batches.first == batches.last:
+            measures.end_pass()
+            return measures
+        with temporary_folder("passes") as workspace:
+            passes = Passes(
+                candidate=candidate,
+                expected=expected,
+                measures=measures,
+                left_out=RowsLeftOut(),
+                workspace=workspace,
+            )
+            passes.run(watched, lambda _, rows: report(f"running the candidate, shard {number} of {of}", rows, 0))
+        return measures
+
     before, spent = time.monotonic(), time.process_time()
-    if batches.first < batches.last:
-        passes.run(watched, lambda _, rows: report(f"running the candidate, shard {number} of {of}", rows, 0))
-    else:
-        measures.end_pass()
-    passed = time.monotonic() - before
+    measures = measure(candidate)
+    passed, spent = time.monotonic() - before, time.process_time() - spent
     part = Part(
         binding=binding,
         shard=number,
@@ -116,12 +124,24 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         facts=_facts(candidate, SeenInputs.of(dtypes, opened.expected, opened.signature, candidate)),
         dtypes=dtypes,
         measures=measures.to_data(),
+        excuses={}
+        if job.source is None
+        else excuses_of(
+            measures,
+            ShardRerun(
+                candidate=candidate,
+                expected=expected,
+                open_reference=functools.cache(lambda: _source(job, opened, read)),
+                measure=measure,
+                rows=recording.rows,
+            ),
+        ),
         machine=machine_facts(),
         pass_seconds=passed,
     )
     if number == 1:
         # Of a few rows, it is what all rows would have cost.
-        seconds = (time.process_time() - spent) / max(batches.rows, 1)
+        seconds = spent / max(batches.rows * job.rules.passes, 1)
         samples = SamplesCost(rows=recording.rows, values=0, seconds=seconds * recording.rows)
         place = ComparisonContext(
             folder=folder,
@@ -153,6 +173,14 @@ def _answers(
     names.compare_names(candidate)
     broken = broken_contract((*names.checks(), *measures.checks()))
     return not_asked(job, broken) if broken else ask_all(job, candidate, opened.probes, measures.compared, place)
+
+
+def _source(job: ComparisonJob, opened: OpenedReference, read: Callable[[], Iterator[Batch]]) -> Runner:
+    runner = reference_again(job, opened, read, OutputCache())
+    if runner is None or job.source is None:
+        msg = f"--source {'' if job.source is None else job.source.name} could not be opened"
+        raise UsageError(msg, hint="compare where the model and its framework are, or leave --source out of all shards")
+    return runner
 
 
 def _facts(candidate: Candidate, inputs: SeenInputs) -> CandidateFacts:

@@ -228,7 +228,7 @@ DIVISIONS = {
     "pipelines/release/regression.py: count_before / of_before",
     "pipelines/release/regression.py: factors['mismatch_rate'] * max(count_before, 1) / of_before",
     "pipelines/release/regression.py: measured / limit",
-    "pipelines/jobs/shard.py: (time.process_time() - spent) / max(batches.rows, 1)",
+    "pipelines/jobs/shard.py: spent / max(batches.rows * job.rules.passes, 1)",
     "pipelines/shadow/shadow.py: tally.shares / tally.test.requests",
     "validate/emulation/unclipped_openvino.py: (high - low) / (node.get_attributes()['levels'] - 1)",
     "validate/samples/pictures.py: (scaled - np.array(rules.mean, np.float32)) / np.array(rules.std, np.float32)",

@@ -83,8 +83,8 @@ def test_every_option_of_the_command_is_an_argument(
     options = {item.opts[0].removeprefix("--").replace("-", "_") for item in listed}
     # What a terminal has, and what holds for the children of a command.
     options -= {"format", "json", "quiet", "report", "verbose", "memory_limit"}
-    # Several machines and processes, and a file that is made.
-    options -= {"shard", "out", "engine", "workers", "ray_address", "repair"}
+    # Several machines and processes, a file that is made, and the model of a recording.
+    options -= {"shard", "out", "engine", "workers", "ray_address", "repair", "source"}
     # In the API it is a part of `endpoint`.
     options -= {"max_answer_mb"}
     arguments = inspect.signature(function).parameters

@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.codec import with_finite
+from paritygate.codec import to_data, with_finite
 from paritygate.errors import UsageError
 from paritygate.text import row_name
 from paritygate.validate.detections.boxes import Detections, match_detections
@@ -19,6 +19,7 @@ from paritygate.validate.detections.lists import DetectionLists, lists_of
 from paritygate.validate.detections.pictures import counted_of, finite_of, lowest_of, pictures_of, reported_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.detections.tally import PictureMatch, Tally
+from paritygate.validate.measure.parts.state_data import read
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -174,22 +175,67 @@ class MatchComparison:
         )
 
     def _explain(self, places: int, words: str, *, is_end: bool) -> None:
-        if not is_end:
-            if len(self._examples) < _EXAMPLES:
-                self._examples.append(words)
-            return
-        self._end_examples = sorted([*self._end_examples, (places, words)], key=lambda item: item[0])[:_EXAMPLES]
+        if is_end:
+            self._add_examples([], [(places, words)])
+        else:
+            self._add_examples([words], [])
+
+    def _add_examples(self, examples: Sequence[str], at_end: Sequence[tuple[int, str]]) -> None:
+        self._examples = list(dict.fromkeys([*self._examples, *examples]))[:_EXAMPLES]
+        ends = dict.fromkeys([*self._end_examples, *at_end])
+        self._end_examples = sorted(ends, key=lambda item: item[0])[:_EXAMPLES]
 
     def end_pass(self) -> None:
         """Mark the end of a pass; later batches repeat the same rows."""
-        # Equal scores explain a pass, or they do not: beside other left-overs, they are no excuse.
-        longest = math.inf if self._all.left_over(self._most_places) else self._most_places
         for tally in (self._all, *(tally for values in self._apart.values() for tally in values.values())):
-            tally.end_pass(longest)
+            tally.end_pass()
+
+    def take_in(self, other: MatchComparison) -> None:
+        """Add the figures of the rows that come next, by the same rule, from ended passes."""
+        if None not in {self._numbers, other._numbers} and self._numbers != other._numbers:
+            msg = f"detections of {self._numbers} and of {other._numbers} numbers"
+            raise ValueError(msg)
+        self._numbers = self._numbers or other._numbers
+        self._all.take_in(other._all)
+        for name, values in other._apart.items():
+            for value, tally in values.items():
+                self._apart[name].setdefault(value, Tally()).take_in(tally)
+        for words in other._violations:
+            self._violate(words)
+        self._add_examples(other._examples, other._end_examples)
+        self._most_places = max(self._most_places, other._most_places)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the figures of ended passes as JSON data."""
+        return {
+            "all": self._all.to_data(),
+            "strata": {
+                name: {value: tally.to_data() for value, tally in values.items()}
+                for name, values in self._apart.items()
+            },
+            "violations": to_data(self._violations),
+            "examples": self._examples,
+            "end_examples": self._end_examples,
+            "places": self._most_places,
+            "numbers": self._numbers,
+        }
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        self._all.read(data["all"])
+        for name, values in self._apart.items():
+            for value in data["strata"][name]:
+                values[value] = Tally()
+                values[value].read(data["strata"][name][value])
+        self._violations = read(list[Words], data["violations"])
+        self._add_examples(read(list[str], data["examples"]), read(list[tuple[int, str]], data["end_examples"]))
+        self._most_places, self._numbers = read(int, data["places"]), read(int | None, data["numbers"])
 
     def finish(self) -> MatchStatistics:
         """Return all figures."""
-        figures = self._all.finish()
+        # Equal scores explain a pass, or they do not: beside other left-overs, they are no excuse.
+        longest = self._all.longest(self._most_places)
+        figures = self._all.finish(longest)
         is_excused = not figures.missing + figures.extra
         more = [] if is_excused else [words for _, words in self._end_examples]
         rule = self._rule
@@ -205,7 +251,7 @@ class MatchComparison:
             violations=tuple(self._violations),
             examples=tuple([*self._examples, *more][:_EXAMPLES]),
             strata={
-                name: {value: with_finite(tally.finish()) for value, tally in sorted(values.items())}
+                name: {value: with_finite(tally.finish(longest)) for value, tally in sorted(values.items())}
                 for name, values in self._apart.items()
             },
         )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
+from paritygate.codec import to_data
 from paritygate.validate.detections.judgement import judge_matches
 from paritygate.validate.detections.lists import lists_of
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.pictures import pictures_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.parts.state_data import read
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -60,6 +62,23 @@ class MatchRepeats:
         self._changed += bool(changed)
         if changed and not self._example:
             self._example, self._example_rows = changed, (batch.ids[0], batch.ids[-1])
+
+    def take_in(self, other: MatchRepeats) -> None:
+        """Add the batches that come next."""
+        self._batches += other._batches
+        self._changed += other._changed
+        if not self._example:
+            self._example, self._example_rows = other._example, other._example_rows
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the counts and the first example as JSON data."""
+        counts = [self._batches, self._changed]
+        return {"counts": counts, "example": to_data(self._example), "rows": self._example_rows}
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        self._batches, self._changed = read(tuple[int, int], data["counts"])
+        self._example, self._example_rows = read(Words, data["example"]), read(tuple[str, str], data["rows"])
 
     def finish(self) -> tuple[Check, ...]:
         """Return the check; none where there was one pass only."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from paritygate.codec import finite_or_none
 from paritygate.validate.detections.figures import MatchFigures
+from paritygate.validate.measure.parts.state_data import Number, read, spelled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,17 +38,11 @@ class PictureMatch:
 
 
 @dataclass(kw_only=True, slots=True)
-class _End:
-    """Detections left over at the end of full lists of one length."""
-
-    rows: int = 0
-    missing: int = 0
-    extra: int = 0
-
-
-@dataclass(kw_only=True, slots=True)
 class _Counts:
-    """The counts of one pass; `at_end` and `end_rows` are set when it is over."""
+    """The counts of one pass; `at_end` and `end_rows` are set when all passes are over.
+
+    `ends` count what is left over at the end of full lists, by their length: pictures, missing and extra ones.
+    """
 
     rows: int = 0
     expected: int = 0
@@ -58,14 +55,38 @@ class _Counts:
     end_rows: int = 0
     below_floor: int = 0
     non_finite: int = 0
+    ends: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     @property
     def badness(self) -> tuple[int, int, int]:
         return self.missing + self.extra, self.non_finite, -self.matched
 
+    def add(self, other: _Counts | PictureMatch, names: Sequence[str]) -> None:
+        for name in names:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
-_COUNTED = tuple(item.name for item in fields(_Counts))
+    def add_end(self, places: int, more: tuple[int, int, int]) -> None:
+        rows, missing, extra = self.ends.get(places, (0, 0, 0))
+        self.ends[places] = rows + more[0], missing + more[1], extra + more[2]
+
+    def judged(self, most_places: float) -> _Counts:
+        """Return the counts where a list shorter than `most_places` has no end that excuses."""
+        counts = replace(self)
+        for places, (rows, missing, extra) in self.ends.items():
+            if places < most_places:
+                counts.missing += missing
+                counts.extra += extra
+            else:
+                counts.near_floor += missing + extra
+                counts.at_end += missing + extra
+                counts.end_rows += rows
+        return counts
+
+
+_COUNTED = tuple(item.name for item in fields(_Counts) if item.name != "ends")
 _OF_PICTURE = tuple(name for name in _COUNTED if name not in {"rows", "at_end", "end_rows"})
+_EXTREMES = ("min_iou", "box_diff", "score_diff", "other_diff")
+_Pass = tuple[dict[str, int], list[tuple[int, tuple[int, int, int]]]]
 
 
 class Tally:
@@ -73,10 +94,8 @@ class Tally:
 
     def __init__(self) -> None:
         self._now = _Counts()
-        self._worst: _Counts | None = None
-        self._ends: dict[int, _End] = {}
-        self._min_iou = math.inf
-        self._box_diff = self._score_diff = self._other_diff = 0.0
+        self._passes: list[_Counts] = []
+        self._extremes = dict.fromkeys(_EXTREMES, 0.0) | {"min_iou": math.inf}
 
     def add_row(self) -> None:
         """Count a picture, whether anything in it can be matched or not."""
@@ -84,45 +103,58 @@ class Tally:
 
     def add(self, picture: PictureMatch) -> None:
         """Add the matches of a picture."""
-        for name in _OF_PICTURE:
-            setattr(self._now, name, getattr(self._now, name) + getattr(picture, name))
+        self._now.add(picture, _OF_PICTURE)
         if picture.end_missing or picture.end_extra:
-            end = self._ends.setdefault(picture.places, _End())
-            end.rows += 1
-            end.missing += picture.end_missing
-            end.extra += picture.end_extra
-        self._min_iou = min(self._min_iou, picture.min_iou)
-        self._box_diff = max(self._box_diff, picture.box_diff)
-        self._score_diff = max(self._score_diff, picture.score_diff)
-        self._other_diff = max(self._other_diff, picture.other_diff)
+            self._now.add_end(picture.places, (1, picture.end_missing, picture.end_extra))
+        self._add_extremes({name: getattr(picture, name) for name in _EXTREMES})
 
-    def left_over(self, most_places: int) -> int:
-        """Return how many detections of the pass have no pair and no excuse in a list end of this length."""
-        shorter = (end.missing + end.extra for places, end in self._ends.items() if places < most_places)
-        return self._now.missing + self._now.extra + sum(shorter)
+    def _add_extremes(self, others: Mapping[str, float]) -> None:
+        self._extremes = {
+            name: (min if name == "min_iou" else max)(own, others[name]) for name, own in self._extremes.items()
+        }
 
-    def end_pass(self, most_places: float) -> None:
-        """Mark the end of a pass; a list shorter than `most_places` has no end that excuses (infinity: none has)."""
-        counts = self._now
-        for places, end in self._ends.items():
-            if places < most_places:
-                counts.missing += end.missing
-                counts.extra += end.extra
-            else:
-                counts.near_floor += end.missing + end.extra
-                counts.at_end += end.missing + end.extra
-                counts.end_rows += end.rows
-        if self._worst is None or counts.badness > self._worst.badness:
-            self._worst = counts
-        self._now, self._ends = _Counts(), {}
+    def end_pass(self) -> None:
+        """Mark the end of a pass; one without pictures is none."""
+        if self._now.rows:
+            self._passes.append(self._now)
+        self._now = _Counts()
 
-    def finish(self) -> MatchFigures:
-        """Return the figures: counts of the worst pass, extremes over all."""
-        counts = self._worst or self._now
+    def longest(self, most_places: int) -> list[float]:
+        """Return by pass the length of lists whose end excuses: infinity where others are left over."""
+        passes = (counts.judged(most_places) for counts in self._passes)
+        return [math.inf if counts.missing + counts.extra else most_places for counts in passes]
+
+    def take_in(self, other: Tally) -> None:
+        """Add other pictures of ended passes."""
+        for at, more in enumerate(other._passes):
+            self._passes += [_Counts()] if at == len(self._passes) else []
+            self._passes[at].add(more, _COUNTED)
+            for places, end in more.ends.items():
+                self._passes[at].add_end(places, end)
+        self._add_extremes(other._extremes)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the counts of ended passes as JSON data."""
+        passes = [({name: getattr(one, name) for name in _COUNTED}, list(one.ends.items())) for one in self._passes]
+        return {"passes": passes, "extremes": spelled(self._extremes)}
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Become the tally whose `to_data` these are; raise ValueError or KeyError for anything else."""
+        passes = read(list[_Pass], data["passes"])
+        self._passes = [
+            _Counts(**{name: counts[name] for name in _COUNTED}, ends=dict(ends)) for counts, ends in passes
+        ]
+        self._add_extremes(read(dict[str, Number], data["extremes"]))
+
+    def finish(self, longest: Sequence[float]) -> MatchFigures:
+        """Return the figures: counts of the worst pass, extremes over all; `longest` is that of all pictures."""
+        passes = [counts.judged(most_places) for counts, most_places in zip(self._passes, longest, strict=False)]
+        counts = max(passes or [_Counts()], key=lambda counts: counts.badness)
+        extremes: dict[str, Any] = {
+            f"max_{name}": self._extremes[name] if counts.matched else None for name in _EXTREMES[1:]
+        }
         return MatchFigures(
             **{name: getattr(counts, name) for name in _COUNTED},
-            min_iou=finite_or_none(self._min_iou),
-            max_box_diff=self._box_diff if counts.matched else None,
-            max_score_diff=self._score_diff if counts.matched else None,
-            max_other_diff=self._other_diff if counts.matched else None,
+            min_iou=finite_or_none(self._extremes["min_iou"]),
+            **extremes,
         )

@@ -55,14 +55,18 @@ class GateResult:
     matches: Mapping[str, MatchStatistics] = field(default_factory=dict)  # by the name of the rule
 
 
-class _Measure(ExactFigures, Protocol):
-    """One measurement of both sides' outputs, which takes in that of the rows that come next."""
+class _State(ExactFigures, Protocol):
+    """Figures that take in those of the rows that come next."""
+
+    def take_in(self, other: Any) -> None: ...  # noqa: ANN401 - of its own class
+
+
+class _Measure(_State, Protocol):
+    """One measurement of both sides' outputs."""
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None: ...
 
     def end_pass(self) -> None: ...
-
-    def take_in(self, other: Any) -> None: ...  # noqa: ANN401 - of its own class
 
 
 class Measures:
@@ -76,10 +80,10 @@ class Measures:
         self._expected = expected
         self.compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, rules)
         self._profiles = {name: expected.profiles[name] for name in self.compared}
-        self._limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
+        self.limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
         plan = ComparisonPlan(
             profiles=self._profiles,
-            limits=self._limits,
+            limits=self.limits,
             decisions={decision.output: decision for decision in rules.decisions},
             argmax_of=rules.argmax_of,
         )
@@ -92,12 +96,17 @@ class Measures:
         self._gold = {str(rule): _gold_comparison(rule, rules) for rule in rules.gold}
         self._matches = {rule.name: MatchComparison(rule, rules.strata) for rule in rules.matches}
         self._match_repeats = tuple(MatchRepeats(rule) for rule in rules.matches)
-        # Those that take in the figures of other rows, by their names in JSON data.
+        # Those of outputs that are compared, by their names in JSON data.
         self._parts: dict[str, _Measure] = {
             "outputs": cast("_Measure", self._comparison),
             "strata": self._strata,
             "padding": self._padding,
             **{f"gold {name}": item for name, item in self._gold.items()},
+        }
+        self._states: dict[str, _State] = {
+            **self._parts,
+            **{f"match {name}": item for name, item in self._matches.items()},
+            **{f"repeats {name}": item for name, item in zip(self._matches, self._match_repeats, strict=True)},
         }
 
     def compare_names(self, candidate: Facts) -> None:
@@ -130,25 +139,30 @@ class Measures:
             matched.end_pass()
 
     def take_in(self, other: Measures) -> None:
-        """Add the figures of the rows that come next, by the same rules, from one ended pass."""
-        for own, more in zip(self._parts.values(), other._parts.values(), strict=True):
+        """Add the figures of the rows that come next, by the same rules, from ended passes."""
+        for own, more in zip(self._states.values(), other._states.values(), strict=True):
             own.take_in(more)
 
     def to_data(self) -> dict[str, Any]:
-        """Return the exact figures of one ended pass as JSON data."""
-        return {name: part.to_data() for name, part in self._parts.items()}
+        """Return the exact figures of ended passes as JSON data."""
+        return {name: state.to_data() for name, state in self._states.items()}
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Become the measures whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        for name, part in self._parts.items():
-            part.read(data[name])
+        for name, state in self._states.items():
+            state.read(data[name])
+
+    @property
+    def rows_beyond(self) -> int:
+        """The rows beyond the limits, of the output that has the most."""
+        return max((pattern.beyond for pattern in self._comparison.patterns.values()), default=0)
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks of the figures value by value, so far."""
         return self._judged(self._comparison.finish(), 0)
 
     def _judged(self, measurement: Measurement, left_out: int) -> tuple[Check, ...]:
-        plan = JudgePlan(rules=self.rules, limits=self._limits, profiles=self._profiles, left_out=left_out)
+        plan = JudgePlan(rules=self.rules, limits=self.limits, profiles=self._profiles, left_out=left_out)
         return judge(measurement, plan)
 
     def finish(self, candidate: Facts, *, samples_digest: str, left_out: int = 0) -> GateResult:
@@ -165,7 +179,7 @@ class Measures:
             measurement=measurement,
             checks=(
                 *map(_health_check, expected.health),
-                *noise_checks(expected.noise, self._limits, self._profiles),
+                *noise_checks(expected.noise, self.limits, self._profiles),
                 *checks,
                 *resolution_checks(rules.tolerance, self._profiles, rules.decisions, rules.columns),
                 *_left_out_checks(measurement, expected.positions),
@@ -180,7 +194,7 @@ class Measures:
                     for text in candidate.warnings
                 ),
             ),
-            limits=self._limits,
+            limits=self.limits,
             samples_digest=samples_digest,
             left_out=tuple(others),
             strata=strata,

@@ -73,11 +73,11 @@ class PaddingComparison:
         self._comparison.end_pass()
 
     def take_in(self, other: PaddingComparison) -> None:
-        """Add the figures of the rows that come next, from one ended pass."""
+        """Add the figures of the rows that come next, from ended passes."""
         self._comparison.take_in(other._comparison)
 
     def to_data(self) -> dict[str, Any]:
-        """Return the exact figures of one ended pass as JSON data."""
+        """Return the exact figures of ended passes as JSON data."""
         return cast("ExactFigures", self._comparison).to_data()
 
     def read(self, data: Mapping[str, Any]) -> None:

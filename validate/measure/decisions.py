@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -320,7 +321,8 @@ class DecisionState:
     Above rank 2 there are more `decisions` than `rows`. `flips` and `flips_outside` count decisions. `flipped_rows` and
     `outside_rows` are sorted positions of rows with any such flip. `classes` count the reference's decisions.
     `is_per_row` is true for rank 1 and 2. `examples` are ids of the first rows that flipped. `flipped_elsewhere` and
-    `outside_elsewhere` count further such rows, which a file of a part does not name.
+    `outside_elsewhere` count further such rows, which a file of a part does not name. `earlier` has `flips_outside` and
+    `flips` of each earlier pass.
     """
 
     decisions: int = 0
@@ -334,6 +336,7 @@ class DecisionState:
     examples: tuple[str, ...] = ()
     flipped_elsewhere: int = 0
     outside_elsewhere: int = 0
+    earlier: tuple[tuple[int, int], ...] = ()
 
     @property
     def rows_flipped(self) -> int:
@@ -399,16 +402,19 @@ def merge_decisions(a: DecisionState, b: DecisionState) -> DecisionState:
         examples=_first_examples(a.examples, b.examples),
         flipped_elsewhere=a.flipped_elsewhere + b.flipped_elsewhere,
         outside_elsewhere=a.outside_elsewhere + b.outside_elsewhere,
+        earlier=tuple(
+            (one[0] + more[0], one[1] + more[1]) for one, more in zip_longest(a.earlier, b.earlier, fillvalue=(0, 0))
+        ),
     )
 
 
 def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
-    """Return the state of two passes over the same rows: flips of either pass, with counts of the worse one."""
-    worse = max((a, b), key=lambda side: (side.flips_outside, side.flips))
+    """Return the state of two passes over the same rows: flips of either pass."""
     return replace(
         a,
-        flips=worse.flips,
-        flips_outside=worse.flips_outside,
+        flips=b.flips,
+        flips_outside=b.flips_outside,
+        earlier=(*a.earlier, (a.flips_outside, a.flips)),
         flipped_rows=np.union1d(a.flipped_rows, b.flipped_rows),
         outside_rows=np.union1d(a.outside_rows, b.outside_rows),
         examples=_first_examples(a.examples, b.examples),
@@ -416,10 +422,11 @@ def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
 
 
 def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
-    """Return the counts of all decisions added."""
+    """Return the counts of all decisions added, those of flips from the worst pass."""
     rows_mismatched = state.rows_flipped
-    mismatches = rows_mismatched if state.is_per_row else state.flips
-    outside = state.rows_outside if state.is_per_row else state.flips_outside
+    outside, mismatches = max((*state.earlier, (state.flips_outside, state.flips)))
+    if state.is_per_row:
+        outside, mismatches = state.rows_outside, rows_mismatched
     return DecisionStatistics(
         rule=str(decision),
         rows=state.rows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.measure.row_traits import RowTraits
-from paritygate.validate.measure.statistics import DiffState, DiffStatistics, RowFigures
+from paritygate.validate.measure.statistics import COUNTS, DiffState, DiffStatistics, RowFigures
 from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.measure.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.words.sentence import Words, say
@@ -129,8 +130,8 @@ class OutputComparison:
         self.states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
             self.states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
-        self._counts_before: dict[str, dict[str, int]] = {}
-        self._counts: dict[str, dict[str, int]] = {}
+        # By output, the counts of each ended pass.
+        self.by_pass: dict[str, list[dict[str, int]]] = {}
         self._folded: dict[str, DecisionState] = {}
         self._current: dict[str, DecisionState] = {}
         self._violations: dict[tuple[str, str | None], list[Words]] = {}
@@ -138,9 +139,10 @@ class OutputComparison:
         self._refused: list[Refusal] = []
         self._refused_count = 0
         self.first_row = 0
-        self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
-        self._repeat_ratio: dict[str, float] = {}
-        self._repeat_diff: dict[str, float] = {}
+        self._rows = self._batches = self._pass_rows = self._pass_batches = self.passes = 0
+        self._passes_elsewhere = 0
+        # The largest differences between passes: in limits, and in the unit of the output.
+        self._repeats: dict[str, tuple[float, float]] = {}
         self.patterns: dict[str, RowPattern] = {}
         # The rows that differ, of outputs that are not floats and have one value a row.
         self._other_rows: dict[str, NDArray[np.int64]] = {}
@@ -163,7 +165,7 @@ class OutputComparison:
                 decisions.check_classes(decision, expected[name].shape)
                 flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
                 self._add_flips(name, flips, batch)
-                if name in self._sketches and not self._passes:
+                if name in self._sketches and not self.passes:
                     self._sketches[name].add_flips(decision, flips, actual[name], expected[name])
         for label, scores in self._plan.argmax_of.items():
             if label in comparable and scores in expected and expected[scores].size:
@@ -179,10 +181,10 @@ class OutputComparison:
                 at = np.flatnonzero((actual[name] != array).reshape(-1)) + self._pass_rows
                 self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
             # Later passes repeat the same rows.
-            figures = RowFigures() if has_rows and self._names_rows and self._passes == 0 else None
+            figures = RowFigures() if has_rows and self._names_rows and self.passes == 0 else None
             state = self.states[name]
             self.states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
-            if name in self._sketches and not self._passes:
+            if name in self._sketches and not self.passes:
                 self._add_to_sketch(self._sketches[name], (actual[name], array), figures, traits)
             if figures is not None:
                 left_out = left_out_of(array)
@@ -226,7 +228,7 @@ class OutputComparison:
                 hint=f"declare the axis with a decision: {scores}: {{argmax: true, axis: N}}, "
                 f"or --decision {scores}:argmax,axis=N",
             )
-        if self._is_of_samples and not self._passes:
+        if self._is_of_samples and not self.passes:
             self._check_is_argmax(label, scores, expected, axes[0], batch)
         if expected[label].ndim == expected[scores].ndim and expected[label].shape[axes[0]] > 1:
             self._lists[label] = expected[label].shape[axes[0]]
@@ -295,9 +297,11 @@ class OutputComparison:
         for name, profile in self._plan.profiles.items():
             if name not in first or name not in again:
                 continue
-            ratio, largest = repeat_difference(again[name], first[name], profile, self._plan.limits[name])
-            self._repeat_ratio[name] = max(self._repeat_ratio.get(name, 0.0), ratio)
-            self._repeat_diff[name] = max(self._repeat_diff.get(name, 0.0), largest)
+            self._add_repeat(name, *repeat_difference(again[name], first[name], profile, self._plan.limits[name]))
+
+    def _add_repeat(self, name: str, ratio: float, largest: float) -> None:
+        before = self._repeats.get(name, (0.0, 0.0))
+        self._repeats[name] = max(before[0], ratio), max(before[1], largest)
 
     def end_pass(self) -> None:
         """Mark the end of a pass; later batches repeat the same rows."""
@@ -306,17 +310,25 @@ class OutputComparison:
             self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
         self._current = {}
         self._end_counts()
-        if not self._passes:
-            self._octaves = {name: self.states[name].histogram.octaves() for name in self._sketches}
+        for name in self._sketches.keys() - self._octaves.keys() if not self.passes else ():
+            self._octaves[name] = self.states[name].histogram.octaves()
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
         self._pass_rows = self._pass_batches = 0
-        self._passes += 1
+        self.passes += 1
 
     def take_in(self, other: OutputComparison) -> None:
-        """Add the figures of the rows that come next, by the same plan, from one ended pass."""
+        """Add the figures of the rows that come next, by the same plan, from ended passes."""
         for name, state in other.states.items():
             self.states[name] = statistics.merge(self.states[name], state)
+        for name, passes in other.by_pass.items():
+            self.by_pass[name] = [
+                {key: one.get(key, 0) + more.get(key, 0) for key in COUNTS}
+                for one, more in zip_longest(self.by_pass.get(name, ()), passes, fillvalue=dict[str, int]())
+            ]
+        for name, (ratio, largest) in other._repeats.items():
+            self._add_repeat(name, ratio, largest)
+        self._passes_elsewhere = max(self._passes_elsewhere, other.passes)
         for name, flips in other._folded.items():
             shifted = flips.after(self._pass_rows)
             mine = self._current.get(name)
@@ -330,6 +342,8 @@ class OutputComparison:
             self.patterns[name] = row_pattern.merge(self.patterns[name], pattern) if name in self.patterns else pattern
         for name, sketch in other._sketches.items():
             self._sketches[name].take_in(sketch)
+        for name, octaves in other._octaves.items():
+            self._octaves[name] = self._octaves.get(name, 0) + octaves
         self._refused = [*self._refused, *other._refused][:_VIOLATIONS_KEPT]
         self._refused_count += other._refused_count
         self.mismatched_elsewhere += other.mismatched_elsewhere
@@ -343,10 +357,12 @@ class OutputComparison:
     def _end_counts(self) -> None:
         # A row that comes in every pass is one row, and its mismatch is one mismatch.
         for name, state in self.states.items():
-            now = statistics.counts(state)
-            before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
-            self._counts[name] = {key: max(worst.get(key, 0), count - before.get(key, 0)) for key, count in now.items()}
-            self._counts_before[name] = now
+            passes, now = self.by_pass.setdefault(name, []), statistics.counts(state)
+            passes.append({key: count - sum(one[key] for one in passes) for key, count in now.items()})
+
+    def _worst_counts(self, name: str) -> dict[str, int] | None:
+        passes = self.by_pass.get(name)
+        return {key: max(one[key] for one in passes) for key in COUNTS} if passes else None
 
     def finish(self) -> Measurement:
         """Return all figures."""
@@ -356,7 +372,7 @@ class OutputComparison:
             about = "ids of the best" if label in self._lists else "argmax of"
             rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
         results = {
-            name: statistics.finish(self._state(name), self._counts.get(name))
+            name: statistics.finish(self._state(name), self._worst_counts(name))
             for name in self.states
             if name not in self._plan.argmax_of
         }
@@ -364,7 +380,7 @@ class OutputComparison:
         return Measurement(
             rows=self._rows,
             batches=self._batches,
-            passes=self._passes,
+            passes=max(self.passes, self._passes_elsewhere),
             statistics=results,
             decisions=decided,
             mismatches=self._mismatches(decided, results),
@@ -376,8 +392,8 @@ class OutputComparison:
             ),
             refused=tuple(self._refused),
             refused_count=self._refused_count,
-            repeat_ratio=dict(self._repeat_ratio),
-            repeat_max_abs_diff=dict(self._repeat_diff),
+            repeat_ratio={name: ratio for name, (ratio, _) in self._repeats.items()},
+            repeat_max_abs_diff={name: largest for name, (_, largest) in self._repeats.items()},
             patterns={name: self._pattern(name) for name in self.patterns},
             drawings={
                 name: drawn(sketched, self._octaves[name], results[name].beyond)

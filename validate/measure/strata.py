@@ -65,13 +65,13 @@ class StratifiedComparison:
         return comparisons[value]
 
     def take_in(self, other: StratifiedComparison) -> None:
-        """Add the figures of the rows that come next, from one ended pass."""
+        """Add the figures of the rows that come next, from ended passes."""
         for name, comparisons in other._comparisons.items():
             for value, rows in comparisons.items():
                 self._of_value(name, value).comparison.take_in(rows.comparison)
 
     def to_data(self) -> dict[str, Any]:
-        """Return the exact figures of one ended pass as JSON data."""
+        """Return the exact figures of ended passes as JSON data."""
         return {
             name: {value: cast("ExactFigures", rows.comparison).to_data() for value, rows in comparisons.items()}
             for name, comparisons in self._comparisons.items()

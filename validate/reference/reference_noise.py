@@ -64,7 +64,7 @@ def largest_in_limits(noise: Sequence[RowNoise], expected: NDArray[np.generic], 
     own = np.concatenate(
         by_block(lambda rows: _limits_of_rows(expected[rows], limits).min(axis=1, initial=np.inf), expected.shape)
     )
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.array([row.max_abs_diff for row in noise]) / own
     ratio = np.where(np.isnan(ratio) | np.array([row.is_unsteady for row in noise]), 0.0, ratio)
     at = int(ratio.argmax())

@@ -314,6 +314,7 @@ _CAUSES = {
     "cause.not_confirmed": "; the worst row fits this, {rows:#row} together do not",
     "cause.no_time": "the time for trials ended before this one",
     "cause.not_asked": "no trial was made, because the model is on a server; --endpoint trials=1 allows trials",
+    "cause.merged": "no trial was made, because merge runs no model; compare the rows that fail without --shard",
     "cause.training_mode": "{count:#operator} {count:is|are} in training mode ({names}); export the model in "
     "evaluation mode",
     "cause.intermittent": "the same batch gets different outputs: row {row!r} is wrong in the first and correct in "

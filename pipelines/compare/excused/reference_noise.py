@@ -14,24 +14,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
-from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers, with_excused
+from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, may_be_excused, with_excused
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import (
     NOISE_FACTOR,
-    RowNoise,
     largest_in_limits,
     noise_by_row,
-    rows_within,
 )
 from paritygate.validate.samples.feeding import fit_inputs
-from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.samples.split import RowsLeftOut
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,8 +40,10 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 _NAME = "noise_floor"
+# The most rows beyond the limits, of each output, that are run again.
+_MOST_ROWS = 10
 # Checks that single rows can fail. The noise of a few rows does not make a mean.
-_OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
+NOISE_CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +71,10 @@ def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
 
     The figures stay. Only checks that fail by such rows alone pass.
     """
-    rows = _rows_beyond(result)
+    if not may_be_noise(result):
+        return result
     try:
-        runner = again.open_reference() if rows else None
+        runner = again.open_reference()
     except ArtifactIntegrityError as err:
         # The noise of another model says nothing of the recorded one.
         words = say("noise.not_asked", reason=str(err))
@@ -81,67 +82,70 @@ def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
         return replace(result, checks=(*result.checks, unasked))
     if runner is None:
         return result
-    noise = _noise_of(rows, result, again, runner)
-    unsound = tuple(item.warning for item in noise.values() if item.warning is not None)
-    excusing = {place: item for place, item in noise.items() if item.warning is None and item.noise}
-    if not excusing:
-        return replace(result, checks=(*result.checks, *unsound))
-    within_noise = _NoiseAdjusted(again.candidate, excusing, result, again)
-    excused = again.run(within_noise)
-    return with_excused(result, excused, _OF_ROWS, "noise.excused_rows", *within_noise.checks(), *unsound)
+    candidate = WithinNoise(again.candidate, again.expected, result.limits, runner, most_noisy(result.limits))
+    excused = again.run(candidate)
+    return with_excused(result, excused, NOISE_CHECKS, "noise.excused_rows", *candidate.checks)
 
 
-def _rows_beyond(result: GateResult) -> frozenset[str]:
-    """Return the ids of the worst rows of outputs that fail by single rows; none if noise cannot excuse one of them."""
-    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in _OF_ROWS}
-    ids: set[str] = set()
-    for name in failed:
-        statistics = result.measurement.statistics.get(name or "")
-        if statistics is not None:
-            if any(row.in_limits > NOISE_FACTOR for row in statistics.worst_rows):
-                return frozenset()
-            ids.update(row.row_id for row in statistics.worst_rows if row.in_limits > 1)
-            ids.update({statistics.max_row_rel_id} - {""})
-        decision = result.measurement.decisions.get(name or "")
-        if decision is not None:
-            ids.update(decision.examples)
-    return frozenset(ids)
+def most_noisy(limits: Mapping[str, Limits]) -> int:
+    """Return how many rows beyond the limits of these outputs may be excused."""
+    return _MOST_ROWS * len(limits)
 
 
-# The number of a batch in a pass, and of a row in it.
-_Place = tuple[int, int]
+def may_be_noise(result: GateResult) -> bool:
+    """Return whether outputs fail by a few rows, and none of the worst is beyond what noise can excuse."""
+    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in NOISE_CHECKS}
+    measured = (statistics for name, statistics in result.measurement.statistics.items() if name in failed)
+    return may_be_excused(result, NOISE_CHECKS, most_noisy(result.limits)) and all(
+        row.in_limits <= NOISE_FACTOR for statistics in measured for row in statistics.worst_rows
+    )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _NoisyRow:
-    """One row: by output the reference's values and noise, and a warning where that is far beyond a limit."""
+class WithinNoise(RowsExcused):
+    """The candidate, with the reference's outputs in rows where it is within the reference's own noise."""
 
-    row_id: str
-    expected: Arrays
-    noise: Mapping[str, RowNoise]
-    warning: Check | None = None
-
-
-def _noise_of(rows: frozenset[str], result: GateResult, again: RerunContext, runner: Runner) -> dict[_Place, _NoisyRow]:
-    """Run the reference on these rows, each alone and in its batch."""
-    reader = again.expected.open_reader()
-    noisy_rows: dict[_Place, _NoisyRow] = {}
-    for number, batch in enumerate(batch for batch in again.read() if batch.rows):
-        wanted = reader.take(batch)
-        at = [row for row, row_id in enumerate(batch.ids) if row_id in rows]
-        if not at or not has_rows(batch):
-            continue
-        inputs = fit_inputs(batch, runner.signature)
+    def accepted(self, places: NDArray[np.intp], batch: Batch, answers: Arrays, compared: Arrays) -> NDArray[np.intp]:
+        """Return which rows are within the noise of the reference, run on each alone and in its batch."""
+        inputs = fit_inputs(batch, self.runner.signature)
         try:
-            whole = runner.run(inputs)
-            for row in at:
-                noisy_rows[number, row] = _noisy_row(
-                    row, batch, wanted, (whole, runner.run(_alone(inputs, row, batch))), result
-                )
+            whole = self.runner.run(inputs)
+            alone = {row: self.runner.run(_alone(inputs, row, batch)) for row in places.tolist()}
         except (BackendError, UsageError):
             # A reference that fails on the row alone shows no noise.
-            continue
-    return noisy_rows
+            return places[:0]
+        is_noise = [self._is_noise(row, batch, answers, compared, (whole, answer)) for row, answer in alone.items()]
+        excused: NDArray[np.intp] = places[np.array(is_noise, dtype=bool)]
+        return excused
+
+    def _is_noise(
+        self, row: int, batch: Batch, answers: Arrays, compared: Arrays, again: tuple[Arrays, Arrays]
+    ) -> bool:
+        """Return whether a row is excused, and add warnings about it."""
+        (whole, alone), own, checks, is_noise = again, slice(row, row + 1), [], True
+        for name, array in compared.items():
+            if not self.expected.profiles[name].is_float:
+                is_noise &= bool(self.is_within(name, answers[name][own], array[own]).all())
+                continue
+            (noise,) = noise_by_row([array[own], whole[name][own], alone[name]])
+            _, ratio = largest_in_limits([noise], array[own], self.limits[name])
+            if ratio > NOISE_FACTOR:
+                words = say("noise.excuses_nothing", row=batch.ids[row], difference=noise.max_abs_diff, ratio=ratio)
+                self._add(Check(name="reference_batch", status=Status.WARNING, words=words, output=name))
+                return False
+            if self.is_within(name, answers[name][own], array[own]).all():
+                continue
+            is_noise &= bool(self.is_within(name, answers[name][own], array[own], noise).all())
+            difference = float(np.abs(answers[name][own].astype(np.float64) - array[own].astype(np.float64)).max())
+            words = say("noise.excused", row=batch.ids[row], difference=difference, noise=noise.max_abs_diff)
+            checks.append(Check(name=_NAME, status=Status.WARNING, words=words, output=name, rows=1))
+        for check in checks if is_noise else ():
+            self._add(check)
+        return is_noise
+
+    def _add(self, check: Check) -> None:
+        # Later passes repeat the same rows.
+        if check not in self.checks:
+            self.checks.append(check)
 
 
 def _alone(inputs: Arrays, row: int, batch: Batch) -> dict[str, NDArray[np.generic]]:
@@ -149,69 +153,3 @@ def _alone(inputs: Arrays, row: int, batch: Batch) -> dict[str, NDArray[np.gener
         name: array[row : row + 1] if array.ndim and len(array) == batch.rows else array
         for name, array in inputs.items()
     }
-
-
-def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Arrays], result: GateResult) -> _NoisyRow:
-    noise: dict[str, RowNoise] = {}
-    warning: Check | None = None
-    own = slice(row, row + 1)
-    for name, limits in result.limits.items():
-        array, (whole, alone) = wanted[name], answers
-        if array.dtype.kind not in "fV" or not array.ndim or len(array) != batch.rows or not limits.fits(array.shape):
-            continue
-        (row_noise,) = noise_by_row([array[own], whole[name][own], alone[name]])
-        _, ratio = largest_in_limits([row_noise], array[own], limits)
-        # Noise below the limits changes nothing.
-        wide = array[own].astype(np.float64)
-        if ratio > 1 or row_noise.norm > limits.of_rows(wide, np.array([np.linalg.norm(wide)]))[0]:
-            noise[name] = row_noise
-        if ratio > NOISE_FACTOR:
-            words = say("noise.excuses_nothing", row=batch.ids[row], difference=row_noise.max_abs_diff, ratio=ratio)
-            warning = Check(name="reference_batch", status=Status.WARNING, words=words, output=name)
-    return _NoisyRow(
-        row_id=batch.ids[row], expected={name: wanted[name][own] for name in noise}, noise=noise, warning=warning
-    )
-
-
-class _NoiseAdjusted(ReplacedAnswers):
-    """The candidate, with the reference's outputs where it is within the reference's own noise."""
-
-    def __init__(
-        self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: RerunContext
-    ) -> None:
-        super().__init__(candidate)
-        self._rows = rows
-        self._limits = result.limits
-        self._profiles = again.expected.profiles
-        self._excused: dict[tuple[str, str], Words] = {}
-
-    def replaced(
-        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
-    ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs, with the reference's where they are within its own noise."""
-        for row in range(batch.rows):
-            noisy = self._rows.get((number, row))
-            for name in () if noisy is None else noisy.noise:
-                assert noisy is not None  # noqa: S101 - it has noise
-                answers[name] = self._held(name, answers[name], row, noisy)
-        return answers
-
-    def _held(self, name: str, actual: NDArray[np.generic], row: int, noisy: _NoisyRow) -> NDArray[np.generic]:
-        own, expected, noise = actual[row : row + 1], noisy.expected[name], noisy.noise[name]
-        limits, profile = self._limits[name], self._profiles[name]
-        if own.shape != expected.shape or rows_within(own, expected, None, limits=limits, profile=profile).all():
-            return actual
-        if not rows_within(own, expected, [noise], limits=limits, profile=profile).all():
-            return actual
-        difference = float(np.abs(own.astype(np.float64) - expected.astype(np.float64)).max())
-        self._excused[name, noisy.row_id] = say(
-            "noise.excused", row=noisy.row_id, difference=difference, noise=noise.max_abs_diff
-        )
-        replaced: NDArray[np.generic] = actual.copy()
-        replaced[row : row + 1] = expected
-        return replaced
-
-    def checks(self) -> Iterator[Check]:
-        """Yield a warning for each excused row."""
-        for (output, _), words in self._excused.items():
-            yield Check(name=_NAME, status=Status.WARNING, words=words, output=output, rows=1)

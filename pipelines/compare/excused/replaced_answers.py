@@ -6,16 +6,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.tolerance import Limits
+from paritygate.validate.measure.valid_positions import only_valid
+from paritygate.validate.reference.recorded import ExpectedOutputs
+from paritygate.validate.reference.reference_noise import RowNoise, rows_within
+from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def with_excused(result: GateResult, excused: GateResult, names: Collection[str], key: str, *more: Check) -> GateResult:
@@ -37,40 +46,102 @@ def with_excused(result: GateResult, excused: GateResult, names: Collection[str]
     return replace(result, checks=(*checks, *more), looks_like=looks_like)
 
 
-class ReplacedAnswers:
-    """The candidate, with outputs that `replaced` changes."""
+def may_be_excused(result: GateResult, names: Collection[str], cap: int) -> bool:
+    """Return whether checks of these names fail, with no more rows beyond the limits than may be excused."""
+    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in names}
+    beyond = [pattern.beyond for name, pattern in result.measurement.patterns.items() if name in failed]
+    return 0 < max(beyond, default=0) <= cap
 
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
+
+class RowsExcused:
+    """The candidate, with the reference's outputs in rows beyond limits that `accepted` excuses.
+
+    If more than `cap` rows are `beyond`, the later ones are not excused. `excused` are ids in the order of the rows,
+    and `checks` are warnings about rows.
+    """
+
+    def __init__(
+        self, candidate: Candidate, expected: ExpectedOutputs, limits: Mapping[str, Limits], runner: Runner, cap: int
+    ) -> None:
+        self.candidate = candidate
         self.output_names, self.input_names = candidate.output_names, candidate.input_names
         self._number = -1
+        self.expected = expected
+        self.limits = limits
+        self.runner = runner
+        self._cap = cap
+        self._reader = expected.open_reader()
+        # The number of the batch in a pass, and of the row in it.
+        self.beyond: set[tuple[int, int]] = set()
+        self.excused: dict[str, None] = {}
+        self.checks: list[Check] = []
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
         """By output, the classes of its columns, where it names them."""
-        return self._candidate.classes
+        return self.candidate.classes
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Notes on what was not tested."""
-        return self._candidate.warnings
+        return self.candidate.warnings
 
     def start_pass(self) -> None:
         """Begin the sequence of batches."""
         self._number = -1
-        self._candidate.start_pass()
-
-    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return all outputs for one batch, or raise a `RefusedInputsError` if the candidate refused it."""
-        self._number += 1
-        return self.replaced(self._number, batch, dict(self._candidate.answer(batch)))
+        self._reader = self.expected.open_reader()
+        self.candidate.start_pass()
 
     def end_pass(self, samples_digest: str) -> None:
         """End the sequence of batches."""
-        self._candidate.end_pass(samples_digest)
+        self.candidate.end_pass(samples_digest)
 
-    def replaced(
-        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
-    ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs for the batch of this number in the pass; the caller owns `answers`."""
+    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return all outputs for one batch, with the reference's in excused rows.
+
+        Raises:
+            RefusedInputsError: The candidate refused it.
+        """
+        self._number += 1
+        wanted = self._reader.take(batch)
+        answers = dict(self.candidate.answer(batch))
+        counting = only_valid(wanted, batch.inputs, self.expected.positions)
+        compared = {name: array for name, array in counting.items() if self._is_compared(name, array, answers, batch)}
+        beyond = np.zeros(batch.rows, dtype=bool)
+        for name, array in compared.items():
+            beyond = np.logical_or(beyond, ~self.is_within(name, answers[name], array))
+        places = np.flatnonzero(beyond)
+        self.beyond.update((self._number, place) for place in places.tolist())
+        if not places.size or len(self.beyond) > self._cap or not has_rows(batch):
+            return answers
+        excused = self.accepted(places, batch, answers, compared)
+        if excused.size:
+            self.excused.update(dict.fromkeys(batch.ids[place] for place in excused))
+            for name in compared:
+                answers[name] = answers[name].copy()
+                answers[name][excused] = wanted[name][excused]
+        return answers
+
+    def accepted(self, places: NDArray[np.intp], batch: Batch, answers: Arrays, compared: Arrays) -> NDArray[np.intp]:
+        """Return which of the rows at these places of a batch are excused."""
         raise NotImplementedError
+
+    def _is_compared(self, name: str, array: NDArray[np.generic], answers: Arrays, batch: Batch) -> bool:
+        if name not in self.limits or name not in answers or answers[name].shape != array.shape:
+            return False
+        return array.ndim > 0 and len(array) == batch.rows and array.dtype.kind in "fVibu"
+
+    def is_within(
+        self, name: str, actual: NDArray[np.generic], expected: NDArray[np.generic], *noise: RowNoise
+    ) -> NDArray[np.bool_]:
+        """Return which rows of an output are within the limits, or within the noise of each where it is given."""
+        profile = self.expected.profiles[name]
+        if profile.is_float:
+            return rows_within(actual, expected, noise or None, limits=self.limits[name], profile=profile)
+        return all_of_rows(np.asarray(actual == expected))
+
+
+def all_of_rows(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return for each row whether all flags are set."""
+    of_rows: NDArray[np.bool_] = np.logical_and.reduce(flags.reshape(len(flags), -1), axis=1)
+    return of_rows

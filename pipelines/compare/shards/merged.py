@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paritygate.codec import from_data, from_json
-from paritygate.errors import InputFileError, ParitygateError, UsageError
+from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs, result_of
 from paritygate.pipelines.compare.probes import Answers, broken_contract, not_asked
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
-from paritygate.pipelines.compare.shards.part import BROKEN, Part, broken_part, check_together, read_part
+from paritygate.pipelines.compare.shards.excuses import caps_of, with_excuses
+from paritygate.pipelines.compare.shards.part import Part, check_together, read_part, reading_part
 from paritygate.pipelines.compare.shards.shard import check_rules_can_be_cut
-from paritygate.validate.gate.measures import Measures
+from paritygate.validate.gate.measures import GateResult, Measures
+from paritygate.validate.measure.check import NOT_ASKED, Cause, Status
 from paritygate.validate.measure.parts.exact_comparison import ExactComparison
-from paritygate.validate.reference.recorded import ExpectedOutputs, expected_from_recording
+from paritygate.validate.reference.recorded import expected_from_recording
 from paritygate.validate.reference.recording import Recording
+from paritygate.validate.words.sentence import say
 
 
 def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
@@ -34,28 +39,32 @@ def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
         raise UsageError(msg, hint="give each part once")
     parts = {path: read_part(path) for path in paths}
     order = check_together(parts)
-    try:
+    # Each value may have its type, and they do not fit together.
+    with reading_part(order[0].parent):
         return _merged(order, [parts[path] for path in order])
-    except ParitygateError:
-        raise
-    except BROKEN as err:
-        # Each value has its type, but they do not fit together.
-        raise broken_part(order[0].parent, err) from err
 
 
 def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
     first = parts[0]
     job, recording = _of_first(order[0], first)
     expected = expected_from_recording(recording)
-    measures = Measures(expected, job.rules, ExactComparison)
-    measures.compare_names(first.facts)
-    for path, part in zip(order, parts, strict=True):
-        measures.take_in(_measures(path, part, expected, job))
-    measures.end_pass()
-    result = measures.finish(first.facts, samples_digest=first.binding.samples)
+
+    empty = functools.partial(Measures, expected, job.rules, ExactComparison)
+
+    def measured(others: Sequence[Mapping[str, Any] | None]) -> GateResult:
+        measures = empty()
+        measures.compare_names(first.facts)
+        for path, part, other in zip(order, parts, others, strict=True):
+            measures.take_in(_read(empty(), path, part, part.measures if other is None else other))
+        measures.end_pass()
+        return measures.finish(first.facts, samples_digest=first.binding.samples)
+
+    result = measured([None] * len(parts))
     if result.measurement.rows != recording.rows:
         msg = f"the parts hold {result.measurement.rows} of {recording.rows} rows"
         raise InputFileError(msg, hint="make the parts again")
+    caps = caps_of(empty(), recording.rows)
+    result = with_excuses(result, [part.excuses for part in parts], caps, measured)
     broken = broken_contract(result.checks)
     answers = not_asked(job, broken) if broken else _answers(first)
     seconds = sum(part.pass_seconds for part in parts)
@@ -71,38 +80,24 @@ def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
         ),
         answers=replace(answers, result=replace(answers.result, samples_seconds=seconds)),
     )
-    return replace(merged, machine=first.machine, seconds=sum(part.seconds for part in parts))
+    is_failed = any(check.status is Status.FAIL for check in result.checks)
+    causes = [Cause(kind="trials", outcome=NOT_ASKED, words=say("cause.merged"))] if is_failed else []
+    return replace(merged, machine=first.machine, causes=causes, seconds=sum(part.seconds for part in parts))
 
 
 def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:
     """Return the comparison, and the record of its reference without the outputs."""
-    try:
+    with reading_part(path, part):
         job = from_data(ComparisonJob, part.job)
-        recording = from_json(Recording, {**_mapping(part.recording), "folder": part.reference.name})
-    except ParitygateError:
-        raise
-    except BROKEN as err:
-        raise broken_part(path, err, part) from err
+        recording = from_json(Recording, {**(part.recording or {}), "folder": part.reference.name})
     # A function would be code that a file names.
     check_rules_can_be_cut(job.rules)
     return job, recording
 
 
-def _mapping(data: Mapping[str, object] | None) -> Mapping[str, object]:
-    if data is None:
-        msg = "the record of the reference is missing"
-        raise ValueError(msg)
-    return data
-
-
-def _measures(path: Path, part: Part, expected: ExpectedOutputs, job: ComparisonJob) -> Measures:
-    measures = Measures(expected, job.rules, ExactComparison)
-    try:
-        measures.read(part.measures)
-    except ParitygateError:
-        raise
-    except BROKEN as err:
-        raise broken_part(path, err, part) from err
+def _read(measures: Measures, path: Path, part: Part, data: Mapping[str, Any]) -> Measures:
+    with reading_part(path, part):
+        measures.read(data)
     return measures
 
 

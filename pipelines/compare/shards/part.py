@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
-from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.result import ProbesResult, SideResult
+from paritygate.pipelines.compare.shards.excuses import Excuse
 from paritygate.text import one_or_many
 from paritygate.validate.gold.columns import gold_column
 from paritygate.validate.measure.check import Check
@@ -22,17 +24,18 @@ if TYPE_CHECKING:
     from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.validate.gate.rules import GateRules
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _KIND = "paritygate part"
 # A part has the figures of each channel, not of each row.
 _MOST_BYTES = 128 << 20
 _HEAD_BYTES = 200
+MOST_SHARDS = 10**6
 _MAKE = "convert-and-validate compare ... --shard {} --out FILE"
 _AGAIN = f"make the part again: {_MAKE}"
 # Fields of both models that decide the figures, besides their files.
 _OF_MODELS = ("rename", "takes", "provider", "signature_key")
 # Errors of values that do not fit together.
-BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+_BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 _OF_SAMPLES = ("batch_size", "pad", "columns", "cast")
 
 
@@ -45,6 +48,7 @@ class Binding:
     reference: str  # the digest of the recording
     candidate: str  # the digest of the model
     samples: str  # the digest of the samples that the reference was recorded on
+    source: str  # the digest of the model that the reference was recorded from, empty without --source
     labels: str  # the digest of the gold and strata of all rows, empty where the rules read none
     rules: str  # the digest of the rules
     batches: int  # in all parts together
@@ -79,6 +83,7 @@ class Part:
     machine: dict[str, Any]
     pass_seconds: float
     seconds: float = 0.0
+    excuses: dict[str, Excuse] = field(default_factory=dict)  # by kind
     # The first shard alone has the comparison, the record of the reference, and the answers to probes.
     job: dict[str, Any] | None = None
     recording: dict[str, Any] | None = None
@@ -138,12 +143,10 @@ def read_part(path: Path) -> Part:
         msg = f"{path} is not a part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
         raise InputFileError(msg, hint=_again())
     data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_again())
-    try:
+    with reading_part(path):
         part = from_data(Part, data)
-    except ValueError as err:
-        raise broken_part(path, err) from err
     binding = part.binding
-    if part.kind != _KIND or not (1 <= part.shard <= binding.shards and 0 <= part.first <= part.last):
+    if part.kind != _KIND or not (1 <= part.shard <= binding.shards <= MOST_SHARDS and 0 <= part.first <= part.last):
         msg = f"{path} is not a part of a comparison"
         raise InputFileError(msg, hint=_again())
     return part
@@ -154,10 +157,17 @@ def _again(part: Part | None = None) -> str:
     return _AGAIN.format("I/N" if part is None else f"{part.shard}/{part.binding.shards}")
 
 
-def broken_part(path: Path, err: BaseException, part: Part | None = None) -> InputFileError:
-    """Return the error of a part that holds something else than a part does."""
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-    return InputFileError(f"{path} is corrupt: {reason}", hint=_again(part))
+@contextlib.contextmanager
+def reading_part(path: Path, part: Part | None = None) -> Iterator[None]:
+    """Raise InputFileError in place of the error of a part that holds something else than a part does."""
+    try:
+        yield
+    except ParitygateError:
+        raise
+    except _BROKEN as err:
+        reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+        msg = f"{path} is corrupt: {reason}"
+        raise InputFileError(msg, hint=_again(part)) from err
 
 
 def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
@@ -226,6 +236,7 @@ _WORDS = {
     "reference": "reference",
     "candidate": "candidate",
     "samples": "samples",
+    "source": "--source",
     "labels": "gold or strata",
     "rules": "rules",
     "batches": "number of batches",

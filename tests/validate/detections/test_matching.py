@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paritygate.batch import Batch
@@ -273,6 +274,47 @@ def test_strata_add_up_to_all_pictures(seed: int, of: int, fault: str) -> None:
     assert {name: getattr(found, name) for name in _COUNTED} == {
         name: getattr(_matched(actual, expected, rule, rows=8), name) for name in _COUNTED
     }
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), of=st.integers(1, 9), passes=st.integers(1, 2))
+def test_detections_in_any_number_of_parts_have_the_figures_of_the_whole(seed: int, of: int, passes: int) -> None:
+    random = np.random.default_rng(seed)
+    expected = _with_room(_outputs(seed, rows=8))
+    sides = [{name: array.copy() for name, array in expected.items()} for _ in range(passes)]
+    for side in sides:
+        side["labels"][random.integers(0, 8, 3), random.integers(0, 6, 3)] += 1
+        side["scores"][random.integers(0, 8), random.integers(0, 6)] = 0
+
+    def added(rows: range, pair: tuple[MatchComparison, MatchRepeats]) -> tuple[MatchComparison, MatchRepeats]:
+        for number, side in enumerate(sides):
+            for row in rows:
+                batch = Batch(inputs={}, ids=[str(row)], strata={"light": [str(row % 3)]})
+                own, first, right = (
+                    {key: item[row : row + 1] for key, item in s.items()} for s in (side, sides[0], expected)
+                )
+                pair[0].add(batch, own, right)
+                if number:
+                    pair[1].add(batch, own, first)
+            pair[0].end_pass()
+        return pair
+
+    def figures(pair: tuple[MatchComparison, MatchRepeats]) -> Any:  # noqa: ANN401 - JSON data
+        # Of passes that differ, a part names the rows of its own batches first.
+        found = replace(pair[0].finish(), examples=())
+        return to_data([found, judge_matches(found), pair[1].finish()])
+
+    def empty() -> tuple[MatchComparison, MatchRepeats]:
+        return MatchComparison(_RULE, ["light"]), MatchRepeats(_RULE)
+
+    merged = empty()
+    for number in range(of):
+        part = added(range(8 * number // of, 8 * (number + 1) // of), empty())
+        for whole, own, read in zip(merged, part, empty(), strict=True):
+            read.read(json.loads(json.dumps(own.to_data())))
+            whole.take_in(read)
+
+    assert figures(merged) == figures(added(range(8), empty()))
 
 
 def test_values_in_whose_pictures_nothing_is_detected_are_not_covered() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paritygate.batch import Batch
+from paritygate.codec import to_data
 from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.measure.decisions import parse_decision
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
+from paritygate.validate.measure.parts.exact_comparison import ExactComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import limits_for
 
@@ -91,3 +96,73 @@ def test_a_row_with_a_label_and_a_decision_that_differ_is_one_mismatch(is_in_par
     assert (found.decisions["y"].mismatches, found.statistics["label"].mismatches) == (1, 2)
     # Rows 1 and 3, and two tokens of row 2.
     assert found.mismatches == 4
+
+
+def _passes(comparison: OutputComparison, batches: Sequence[range], seed: int, passes: int, of: int) -> None:
+    """Run passes over some batches of so many rows: in each, other rows are answered wrongly."""
+    expected = np.random.default_rng(seed).normal(size=(of, 1)).astype(np.float32)
+    first: dict[str, np.ndarray] = {}
+    for number in range(passes):
+        random = np.random.default_rng([seed, number])
+        actual = {
+            "y": expected + random.normal(size=expected.shape).astype(np.float32) * (random.random((of, 1)) > 0.7)
+        }
+        actual["label"] = (random.random(of) > 0.8).astype(np.int64)
+        first = first or actual
+        wanted = {"y": expected, "label": np.zeros(of, np.int64)}
+        for rows in batches:
+            own = slice(rows.start, rows.stop)
+            batch = Batch(inputs={"x": expected[own]}, ids=[f"r{row}" for row in rows])
+            answers, before, right = (
+                {name: each[own] for name, each in side.items()} for side in (actual, first, wanted)
+            )
+            comparison.add(batch, answers, right)
+            if number:
+                comparison.add_repeat(before, answers)
+        comparison.end_pass()
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 1000),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    passes=st.integers(1, 3),
+    of=st.integers(1, 7),
+)
+def test_passes_in_any_number_of_parts_have_the_figures_of_the_whole(
+    seed: int, sizes: list[int], passes: int, of: int
+) -> None:
+    ends = np.cumsum(sizes).tolist()
+    batches = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    expected = np.random.default_rng(seed).normal(size=(ends[-1], 1)).astype(np.float32)
+    profiles = {
+        "y": profile_outputs("y", [(expected, ends[-1])], axis=None, dtype="float32"),
+        "label": profile_outputs("label", [(np.zeros(ends[-1], np.int64), ends[-1])], axis=None, dtype="int64"),
+    }
+    limits = {name: limits_for(parse_tolerance(Precision.FP32, {}), profile) for name, profile in profiles.items()}
+    plan = ComparisonPlan(profiles=profiles, limits=limits, decisions={"y": _RULE})
+
+    def merged(of: int) -> Measurement:
+        whole = ExactComparison(plan, is_drawn=True)
+        for number in range(of):
+            own = batches[len(batches) * number // of : len(batches) * (number + 1) // of]
+            part = ExactComparison(plan, is_drawn=True, rows_before=own[0].start if own else 0)
+            _passes(part, own, seed, passes if own else 1, ends[-1])
+            read = ExactComparison(plan, is_drawn=True)
+            read.read(json.loads(json.dumps(part.to_data())))
+            whole.take_in(read)
+        whole.end_pass()
+        return whole.finish()
+
+    one, parts, plain = merged(1), merged(of), OutputComparison(plan, is_drawn=True)
+    _passes(plain, batches, seed, passes, ends[-1])
+    wanted = plain.finish()
+
+    assert json.dumps(to_data(parts)) == json.dumps(to_data(one))
+    for name in ("rows", "batches", "passes", "decisions", "mismatches", "repeat_ratio", "repeat_max_abs_diff"):
+        assert getattr(parts, name) == getattr(wanted, name), name
+    assert to_data(parts.drawings) == to_data(wanted.drawings)
+    for name, statistics in wanted.statistics.items():
+        own = parts.statistics[name]
+        assert (own.rows, own.mismatches, own.beyond) == (statistics.rows, statistics.mismatches, statistics.beyond)
+        assert [row.row_id for row in own.worst_rows] == [row.row_id for row in statistics.worst_rows]

@@ -65,6 +65,7 @@ _DECISIONS: Mapping[str, Any] = {
     **dict.fromkeys(("decisions", "flips", "flips_outside", "rows"), int),
     "is_per_row": bool,
     "examples": tuple[str, ...],
+    "earlier": tuple[tuple[int, int], ...],
 }
 
 

@@ -12,7 +12,7 @@ from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.engine_options import compare_with, engine_of, engine_options
-from paritygate.pipelines.cli.formats import Result, format_option
+from paritygate.pipelines.cli.formats import Result, format_option, report_option
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ class _InSections(click.Command):
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
 )
 @click.option(
+    "--source",
+    metavar="MODEL",
+    help="The model that REFERENCE, a folder of outputs, was recorded from. It runs again on rows that fail.",
+)
+@click.option(
     "--repair",
     type=shared.WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
@@ -124,14 +129,7 @@ class _InSections(click.Command):
 @shared.quiet_option
 @shared.verbose_option
 @format_option
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=shared.WrittenPath(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows. Repeatable.",
-)
+@report_option
 @shared.json_option
 def command(
     reference: str,
@@ -143,6 +141,7 @@ def command(
     cast: tuple[str, ...],
     pad: tuple[str, ...],
     emulate: bool,
+    source: str | None,
     repair: Path | None,
     failures: Path | None,
     shard_text: str | None,
@@ -204,7 +203,7 @@ def command(
     shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
     values = values_of_options(options)
-    source = shared.samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
+    inputs = shared.samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
     mapping = None if endpoint_json is None else read_json_mapping(endpoint_json)
     one = model_or_release(reference, here, repository, endpoint_json=mapping)
     other = model_or_release(candidate, here, repository, rename=values["rename"], endpoint_json=mapping)
@@ -213,11 +212,12 @@ def command(
         ComparisonJob(
             reference=one,
             candidate=other,
-            samples=source,
+            samples=inputs,
             rules=gate_rules_of(values),
             roles=parse_roles(values["roles"]),
             is_emulated=emulate,
             failures=failures,
+            source=None if source is None else model_or_release(source, here, repository),
             device=device,
         ),
         signatures=values["signatures"],

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.formats import Result, format_option
-from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, verbose_option
+from paritygate.pipelines.cli.formats import Result, format_option, report_option
+from paritygate.pipelines.cli.options import json_option, quiet_option, verbose_option
 
 
 @click.command("merge")
@@ -15,14 +15,7 @@ from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_opt
 @quiet_option
 @verbose_option
 @format_option
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=WrittenPath(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write a report of the comparison: .html or .md, as compare does. Repeatable.",
-)
+@report_option
 @json_option
 def command(
     parts: tuple[Path, ...],
@@ -35,13 +28,14 @@ def command(
 ) -> int:
     """Merge the parts that `compare --shard` wrote, and give the verdict.
 
-    The result is that of all rows, in any order of the parts. No model runs, and no samples are read.
+    Give each file of --out, whatever its name. The result is that of all rows, in any order of the parts. No model
+    runs, and no samples are read.
 
     The exit code is that of compare: 0 for pass, 1 for fail, 3 for inconclusive.
 
     \b
     Example:
-      convert-and-validate merge part-*.json --json result.json
+      convert-and-validate merge part-1.json part-2.json --json result.json
     """
     from paritygate.pipelines.compare.shards.merged import merge_parts
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.pipelines.compare.shards.parts import without_times
 
 from paritygate.batch import Batch
 from paritygate.codec import sealed
@@ -72,43 +73,33 @@ def _shard(
     return desk.call("compare", "reference", model, *_OPTIONS, *place, *more)
 
 
-def _merged(desk: Desk, of: int, *, model: str = "wrong.onnx") -> Called:
+def _merged(desk: Desk, of: int, *, model: str = "wrong.onnx", more: tuple[str, ...] = ()) -> Called:
     for number in range(1, of + 1):
         (desk.folder / f"part-{number}.json").unlink(missing_ok=True)
-        called = _shard(desk, number, of, model=model)
+        called = _shard(desk, number, of, model=model, more=more)
         assert called.code == 0, called
     # In another order than that of the rows.
     parts = [f"part-{number}.json" for number in (*range(of, 0, -2), *range(of - 1, 0, -2))]
     return desk.json("merge", *parts)
 
 
-def _without_times(data: Any) -> Any:  # noqa: ANN401 - JSON data
-    if isinstance(data, dict):
-        return {
-            name: _without_times(item)
-            for name, item in data.items()
-            if name != "machine" and not name.endswith("seconds")
-        }
-    return [_without_times(item) for item in data] if isinstance(data, list) else data
-
-
-@pytest.mark.parametrize(("model", "code"), [("wrong.onnx", 1), ("right.onnx", 3)])
-def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int) -> None:
+@pytest.mark.parametrize(("model", "code", "more"), [("wrong.onnx", 1, ("--repeat", "2")), ("right.onnx", 3, ())])
+def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int, more: tuple[str, ...]) -> None:
     texts = []
     # One more than there are batches leaves an empty part.
     for of in (1, 7, _BATCHES, _BATCHES + 1):
-        called = _merged(cut, of, model=model)
+        called = _merged(cut, of, model=model, more=more)
         assert called.code == code, called
-        texts.append(json.dumps(_without_times(called.data)))
+        texts.append(json.dumps(without_times(called.data)))
     assert len(set(texts)) == 1
-    plain = cut.json("compare", "reference", model, *_OPTIONS)
+    plain = cut.json("compare", "reference", model, *_OPTIONS, *more)
 
     def facts(called: Called) -> list[tuple[str, str, str]]:
         return [(check["name"], check["output"], check["status"]) for check in called.data["checks"]]
 
     assert plain.code == code
     assert facts(called) == facts(plain)
-    for name in ("rows", "batches", "mismatches", "samples_digest", "decisions", "gold", "verdict", "notes"):
+    for name in ("rows", "batches", "passes", "mismatches", "samples_digest", "decisions", "gold", "verdict", "notes"):
         assert called.data[name] == plain.data[name], name
 
 
@@ -255,7 +246,11 @@ _FORGERIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "sums": lambda part: part["measures"]["outputs"]["sums"]["output_0"].update(sums=["f" * 10_000]),
     "output": lambda part: part["measures"]["outputs"]["patterns"].update(other={}),
     "list": lambda part: part.update(measures=[]),
-    "deep": lambda part: part["measures"].update(outputs=None),
+    "none": lambda part: part["measures"].update(outputs=None),
+    "shards": lambda part: part["binding"].update(shards=10**15),
+    "huge": lambda part: part["measures"]["outputs"].update(rows=10**40),
+    "passes": lambda part: part["measures"]["outputs"].update(by_pass={"output_0": [{"rows": "1"}]}),
+    "excuse": lambda part: part.update(excuses={"noise": {"beyond": "1"}}),
     "gold": lambda part: part["measures"]["gold accuracy:output_0"]["columns"].update(gold="AAAA"),
 }
 
@@ -268,6 +263,42 @@ def test_a_forged_part_is_refused_in_one_line(cut: Desk, forgery: str) -> None:
     assert called.code == 2, called
     assert called.err.count("error:") == 1
     assert "unexpected" not in called.err
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"kind":"paritygate part","rows":' + "9" * 100_000 + "}", "\ud800", "{}"]
+)
+def test_a_part_of_odd_json_is_refused_in_one_line(cut: Desk, text: str) -> None:
+    assert _merged(cut, 2).code == 1
+    (cut.folder / "part-2.json").write_bytes(b'{"kind":"paritygate part","odd":' + text.encode(errors="surrogatepass"))
+    called = cut.call("merge", "part-1.json", "part-2.json")
+    assert (called.code, called.err.count("error:")) == (2, 1), called
+    assert "unexpected" not in called.err
+
+
+@pytest.mark.thorough
+def test_two_merges_at_once_write_one_result(cut: Desk, tool: list[str]) -> None:
+    assert _merged(cut, 3).code == 1
+    wanted = json.dumps(without_times(json.loads((cut.folder / "said.json").read_bytes())))
+    command = [*tool, "merge", "part-1.json", "part-2.json", "part-3.json", "--quiet", "--json", "both.json"]
+    processes = [subprocess.Popen(command, cwd=cut.folder, stdout=subprocess.DEVNULL) for _ in range(2)]
+
+    assert [process.wait(600) for process in processes] == [1, 1]
+    assert json.dumps(without_times(json.loads((cut.folder / "both.json").read_bytes()))) == wanted
+
+
+def test_a_part_does_not_grow_with_the_rows(cut: Desk) -> None:
+    sizes = []
+    for rows in (300, 3_000):
+        cut.samples(rows)
+        samples = ("--samples", "inputs.npz", "--batch-size", "50")
+        assert cut.call("record", "model.onnx", *samples, "--out", f"recorded-{rows}").code == 0
+        place = ("--shard", "1/1", "--out", f"part-{rows}.json", "--source", "model.onnx")
+        options = ("--decision", "output_0:argmax", "--probes", "none", *place)
+        assert cut.call("compare", f"recorded-{rows}", "wrong.onnx", *samples, *options).code == 0
+        sizes.append((cut.folder / f"part-{rows}.json").stat().st_size)
+    # Longer numbers, and more bins of a histogram.
+    assert sizes[1] < 2 * sizes[0]
 
 
 def test_a_changed_part_has_another_digest(cut: Desk) -> None:
@@ -307,7 +338,7 @@ def test_the_samples_must_have_as_many_batches(cut: Desk, batches: int) -> None:
     ("options", "words"),
     [
         (("model.onnx",), "record model.onnx"),
-        (("reference", "--repeat", "2"), "--repeat"),
+        (("reference", "--takes", "candidate=x"), "--takes"),
         (("reference", "--gold", "shard_samples:batches:output_0"), "function"),
     ],
 )
@@ -336,7 +367,7 @@ def test_a_shard_is_one_of_so_many(cut: Desk, text: str) -> None:
 @pytest.mark.children
 def test_parts_that_were_killed_are_made_again(cut: Desk) -> None:
     assert _merged(cut, 3).code == 1
-    wanted = json.dumps(_without_times(json.loads((cut.folder / "said.json").read_bytes())))
+    wanted = json.dumps(without_times(json.loads((cut.folder / "said.json").read_bytes())))
     names = {path.name for path in cut.folder.iterdir()}
     for seconds in (0.2, 0.7, 1.2, 1.7, 2.2):
         (cut.folder / "part-2.json").unlink(missing_ok=True)
@@ -347,6 +378,6 @@ def test_parts_that_were_killed_are_made_again(cut: Desk) -> None:
             process.kill()
         assert _shard(cut, 2, 3).code == 0
         called = cut.json("merge", *(f"part-{number}.json" for number in (3, 2, 1)))
-        assert json.dumps(_without_times(called.data)) == wanted
+        assert json.dumps(without_times(called.data)) == wanted
     # What a killed process leaves is not a part, and is in no other place.
     assert {path.name for path in cut.folder.iterdir() if path.suffix != ".json"} <= names
