@@ -123,7 +123,7 @@ def _reason(message: str) -> str:
         return re.sub(r"^'tf\.\w+' op ", "", message.strip().splitlines()[0])
     # The converter shows the node with the types of its inputs and outputs, which may be the reason.
     types = re.search(r" : (\(.*)$", message, flags=re.MULTILINE)
-    return "TFLite has no operator of its own for it" + (f" on {types[1]}" if types else "")
+    return "TFLite has no operator for it" + (f" on {types[1]}" if types else "")
 
 
 class _EachTime(str):
@@ -142,7 +142,7 @@ class _EachTime(str):
 
 def _checked(calibration: Calibration | None, names: list[str]) -> Calibration:
     if calibration is None:
-        raise UsageError("tflite-int8 is quantized by real inputs, and there is no calibration", hint=_CALIBRATION_HINT)
+        raise UsageError("tflite-int8 needs real inputs for calibration (got none)", hint=_CALIBRATION_HINT)
     is_empty = True
     for batch in calibration.read():
         is_empty = False

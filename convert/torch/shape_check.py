@@ -210,7 +210,7 @@ class _Pair:
             if _Seen.COMPARED not in seen:
                 msg = f"the converted model is {what}"
                 raise ConversionError(msg, hint="check where the module divides, takes a logarithm or masks values")
-            self.notes.append(f"on some made-up inputs it is {what}")
+            self.notes.append(f"on some generated inputs it is {what}")
         elif seen and _Seen.COMPARED not in seen:
             self.notes.append(f"its values were not all compared at {trial}: on all inputs tried some are not finite")
 

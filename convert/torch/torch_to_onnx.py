@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _ASIDE = ".aside"
-_FAR = "what it wrote answers otherwise than the module, to real rows where there are any"
+_FAR = "its outputs differ from the module's, on real rows where there are any"
 # The exporter writes it directly; any other opset needs a conversion that may fail silently.
 _OPSET = 18
 # No runtime here computes in it, either.

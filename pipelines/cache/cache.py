@@ -161,7 +161,7 @@ class Cache:
         """Return why a job without any entry is done again; empty the first time."""
         not_kept = self.memory.why_not_kept(wanted.key)
         return (
-            f"nothing was kept of it the last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
+            f"nothing of it was cached last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
         )
 
     def _difference_of_request(self, job: ChildJob) -> str:

@@ -62,7 +62,7 @@ def why_apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: f
         # A candidate that lacks an input, or has one more, is another model.
         msg = f"--takes is for sides that each take inputs that the other lacks, but {words}"
         raise UsageError(msg, hint="leave --takes out")
-    return f"{words}: inputs that are made up for one cannot be sent to the other"
+    return f"{words}: inputs generated for one cannot be sent to the other"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

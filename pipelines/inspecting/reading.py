@@ -209,7 +209,7 @@ def _torch(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
         counted="layers",
         weight_bytes=sum(item.numel() * item.element_size() for item in (*module.parameters(), *module.buffers())),
         made_with={"read with": f"torch {torch.__version__}"},
-        unknown={} if signature else {INPUTS_AND_OUTPUTS: "a PyTorch module does not say them"},
+        unknown={} if signature else {INPUTS_AND_OUTPUTS: "a PyTorch module does not declare them"},
     )
 
 
@@ -225,7 +225,7 @@ def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     signature, rows = (None if in_file is None else in_file.signature), None
     if signature is None and read is not None:
         signature, rows = _seen_of_module(taking_its_names(module), read)
-    unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not say them"}
+    unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not declare them"}
     # This name keeps the graph alive while its nodes are in use.
     graph = module.inlined_graph
     names = (node.kind() for node in _nodes_of_script(graph))

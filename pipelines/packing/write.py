@@ -113,8 +113,8 @@ def _check_hidden(run: RunFolder) -> None:
     folder = run.reference / PROBES_FOLDER
     if folder.is_dir() and any(probe.chunks for probe in ProbesRecording.load(folder).probes):
         msg = (
-            f"{folder} holds inputs that probes made of the samples, and nothing could be validated without them, "
-            "while the spec hides inputs: report: {inputs: hide}"
+            f"{folder} holds inputs that probes made from the samples, which validation needs, "
+            "but the spec hides inputs: report: {inputs: hide}"
         )
         hint = (
             "start a run without probes, and pack that run: convert-and-validate run "

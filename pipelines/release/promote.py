@@ -200,7 +200,7 @@ def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
     """Return the reason of a release, with the spec's reason why it requires less than failed runs did."""
     if not any(item.asked_less for item in evidence.earlier_failures):
         return reason
-    asked_less = f"less is asked than by a run that failed: {run.resolved.spec.reason}"
+    asked_less = f"it checks less than a run that failed: {run.resolved.spec.reason}"
     return f"{reason}; {asked_less}" if reason else asked_less
 
 

@@ -375,7 +375,7 @@ def _notes(pair: _Pair) -> Iterator[str]:
     if now.limit_rule != was.limit_rule:
         yield "limits were made by another rule then: the largest differences themselves are compared"
     elif now.tolerance != was.tolerance:
-        yield f"{pair.variant} was held to other limits then: each difference is compared as a share of its own limit"
+        yield f"{pair.variant} had other limits then, so each difference is compared as a share of its own limit"
     for what in ("outputs", "decisions", "gold", "matches"):
         dropped = sorted(getattr(was, what).keys() - getattr(now, what).keys())
         if dropped:

@@ -245,7 +245,7 @@ def _why_not_measured(
     if artifact is None:
         return "it was not exported", run_command(run)
     if entry is None or entry.result is None:
-        return "it was exported, and no evidence of a comparison was written", again
+        return "it was exported, but no evidence of a comparison was written", again
     if not entry.result.is_measured:
         # A failed comparison needs no check against the artifact: it has no figures.
         return None

@@ -59,7 +59,7 @@ class EvidenceEntry:
         else:
             wrong = _wrong_limits(result) or _wrong_machine(result.machine)
         if self.artifact is not None and self.stage is None:
-            wrong = "it does not say what it follows from"
+            wrong = "it does not name what it follows from"
         if wrong:
             raise ValueError(f"the evidence of {self.variant}: {wrong}")
 
@@ -107,7 +107,7 @@ def _wrong_machine(machine: Mapping[str, Any]) -> str:
     cpu, gpu, versions = (machine.get(name) for name in ("cpu", "gpu", "versions"))
     are_mappings = all(isinstance(part, dict | None) for part in (cpu, gpu, versions))
     has_parts = are_mappings and isinstance((cpu or {}).get("flags", []), list) and (not gpu or gpu.keys() >= _OF_GPU)
-    return "" if has_parts else "it does not say on which machine it was made"
+    return "" if has_parts else "it does not name the machine that it was made on"
 
 
 def _wrong_limits(result: ComparisonResult) -> str:
@@ -190,7 +190,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if "cores" not in self.machine or _wrong_machine(self.machine):
-            raise ValueError(f"the evidence of {self.device} does not say on which machine it was made")
+            raise ValueError(f"the evidence of {self.device} does not name the machine that it was made on")
         devices = [self.device, *(item.device for item in self.others)]
         if len(set(devices)) != len(devices):
             raise ValueError(f"a device occurs twice ({', '.join(devices)})")

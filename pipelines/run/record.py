@@ -78,7 +78,7 @@ def check_recording_rules(run: RunFolder, recording: Recording) -> None:
     recorded = recording.settings.get(_RULES)
     if recorded == _rules(run):
         return
-    why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
+    why = "was recorded by other rules than the run's spec has now: seed, dims, roles, axes, names or the like"
     if recorded is None:
         why = "lacks the rules of its recording because an older version wrote it"
     msg = f"the reference in {run.reference} {why}"

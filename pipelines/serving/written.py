@@ -19,7 +19,7 @@ _BELOW = "# below: "
 _OPTION = re.compile(r"# (--[a-z-]+) .+")
 _WIDTH = 80
 # A hint on lasting changes of a Triton configuration.
-KEEP = "say what is to stay in the spec, by serve: {triton: {...}}, and release it"
+KEEP = "put lasting changes into the spec, in serve: {triton: {...}}, and release it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

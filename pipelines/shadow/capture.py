@@ -216,7 +216,7 @@ def _arrays(said: object, key: str, specs: tuple[TensorSpec, ...]) -> Arrays:
         dtypes = {spec.name: spec.dtype for spec in specs}
         unknown = [name for name in tensors if name not in dtypes]
         if unknown and key == "inputs":
-            msg = f"{key} {', '.join(unknown)}, which the released file does not have (it has:{', '.join(dtypes)})"
+            msg = f"{key} {', '.join(unknown)}, which the released file does not have (it has: {', '.join(dtypes)})"
             raise ValueError(msg)
         return {name: array_of(values, dtypes[name]) for name, values in tensors.items() if name in dtypes}
     if not isinstance(tensors, list):

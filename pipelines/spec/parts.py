@@ -67,7 +67,7 @@ class ModelPart(SpecPart):
     name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
     source: str = Field(description="A path relative to the spec's folder, or module:callable.")
     inputs: dict[str, TensorPart] | None = Field(
-        default=None, min_length=1, description="Needed where the source does not say them: for PyTorch modules."
+        default=None, min_length=1, description="Needed if the source does not declare them, as for PyTorch modules."
     )
     outputs: dict[str, TensorPart] | None = Field(default=None, min_length=1)
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
@@ -146,7 +146,7 @@ class SamplesPart(SpecPart):
 
     source: str = Field(description="A file, a folder, or module:callable: see the kinds of samples in docs/spec.md.")
     random: RandomPart | None = Field(
-        default=None, description="Needed where the source is `random`: what is made up. The verdict is inconclusive."
+        default=None, description="Needed if the source is `random`: inputs to generate. The verdict is inconclusive."
     )
     path: str | None = Field(default=None, description="What a callable is given as its path.")
     batch_size: int | None = Field(default=None, ge=1)
@@ -359,7 +359,7 @@ class OutputPart(SpecPart):
     valid_where: str | None = Field(
         default=None,
         min_length=1,
-        description="The input that says which positions count, such as attention_mask: those where it is set.",
+        description="The input that marks the positions that count, such as attention_mask: those where it is set.",
     )
 
     columns: list[str] | None = Field(
@@ -555,7 +555,7 @@ class TensorrtRtxPart(SpecPart):
     compute_capabilities: list[Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]] = Field(
         default_factory=list,
         description='The GPUs an engine is built for, such as "8.9"; if empty, those of 8.0 and above that '
-        "TensorRT-RTX names (7.5 only if asked for).",
+        "TensorRT-RTX names (7.5 only on request).",
     )
     workspace_mb: int | None = Field(
         default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT-RTX's default if absent."

@@ -81,7 +81,7 @@ class Spec(SpecPart):
     )
     edge: Literal["fail", "warn", "off"] = Field(
         default="warn",
-        description="What a difference comes to in made-up rows that are unlike every sample; off asks none of them.",
+        description="What a difference means in generated rows unlike every sample; off runs none of them.",
     )
     probes: list[parts.ProbeName] | Literal["none"] | None = Field(
         default=None,
@@ -90,7 +90,7 @@ class Spec(SpecPart):
     reason: parts.Reason | None = Field(
         default=None,
         pattern=r"\S",
-        description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
+        description="Why the spec checks less than a failed run of the same source: probes left out, declared limits "
         "raised, decisions dropped. Recorded in a release.",
     )
     min_rows: Annotated[int, Field(ge=1)] = 100
@@ -99,7 +99,7 @@ class Spec(SpecPart):
     seed: Annotated[int, Field(ge=0)] = 0
     calibration: parts.CalibrationPart = Field(default_factory=parts.CalibrationPart)
     benchmark: parts.BenchmarkPart | None = Field(
-        default=None, description="Measured where this is there, `benchmark: {}` included."
+        default=None, description="Speed is measured if this key exists, even as `benchmark: {}`."
     )
     onnxruntime: parts.OnnxruntimePart = Field(default_factory=parts.OnnxruntimePart)
     tensorrt: parts.TensorrtPart = Field(default_factory=parts.TensorrtPart)

@@ -121,7 +121,7 @@ def open_session(
     session = Session(
         meter=meter,
         control=None,
-        why_not=f"it is {server.server}, and no Triton",
+        why_not=f"it is {server.server}, not Triton",
         settings=settings,
         # The longest measurement without another load, with time to spare.
         mark_s=_SPARE_S + _MEASURED_AT_ONCE * request.seconds,

@@ -86,7 +86,7 @@ class Signature:
             names: set[str] = set()
             for name in (spec.name for spec in side):
                 if name in names:
-                    msg = f"the signature has the name {name!r} twice"
+                    msg = f"the name {name!r} occurs twice in the signature"
                     raise UsageError(msg, hint="names must be unique among the inputs and among the outputs")
                 names.add(name)
 

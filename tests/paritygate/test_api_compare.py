@@ -126,7 +126,7 @@ def test_a_function_is_run_in_this_process_and_the_result_says_so(files: Path) -
     result.assert_passed()
     assert result.ran_in == result.to_dict()["ran_in"] == "this process"
     assert "note: a model is an object of this process, and ran in it: without a limit of time or memory" in str(result)
-    assert "a function answered: what it computes with, where, and in which precision is not known" in str(result)
+    assert "a function answered: its runtime, device and precision are unknown" in str(result)
     for name in ("fresh", "concurrent"):
         assert result.probes.asked[name].rows == 0
     assert (result.candidate.name, result.candidate.kind, result.candidate.digest) == ("right", "function", None)

@@ -103,7 +103,7 @@ def parse_match_rule(text: str) -> MatchRule:
         if not (name and colon and sign and value) or key not in _KEYS:
             raise UsageError(f"match {text!r} is not of the form {MATCH_GRAMMAR}", hint=_LISTS_EXAMPLE)
         if key in values:
-            raise UsageError(f"match {text!r} says {key} twice", hint=f"write {MATCH_GRAMMAR}")
+            raise UsageError(f"match {text!r} has {key} twice", hint=f"write {MATCH_GRAMMAR}")
         values[key] = value
     for key in ("boxes", "scores"):
         if key not in values:
@@ -134,7 +134,7 @@ def make_match_rule(name: str, **values: Any) -> MatchRule:  # noqa: ANN401 - on
         )
     if axis not in (None, *_AXES):
         msg = f"match {name!r}: axis={axis:g} is not an axis of one list a row (allowed: 1, 2)"
-        raise UsageError(msg, hint="axis is the axis of the numbers of one detection")
+        raise UsageError(msg, hint="give the axis of the numbers of one detection")
     _check_columns(rule)
     if len(set(rule.outputs)) < len(rule.outputs):
         msg = f"match {name!r} names one output twice ({', '.join(rule.outputs)})"

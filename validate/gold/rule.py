@@ -58,7 +58,7 @@ def parse_gold_rule(text: str) -> GoldRule:
         if not (comma and sign and key.strip() in _OPTIONS):
             break
         if key.strip() in options:
-            raise UsageError(f"gold {text!r} says {key.strip()} twice", hint=f"write {GOLD_GRAMMAR}")
+            raise UsageError(f"gold {text!r} has {key.strip()} twice", hint=f"write {GOLD_GRAMMAR}")
         options[key.strip()] = _number(text, key.strip(), value)
         rest = head
     metric, colon, output = rest.partition(":")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-_ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
+_ON_ROWS_BESIDE = "the reference's outputs for a row differ alone and in a batch by more than ten limits"
 _NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
 # Cheap probes come first, so that they leave their rest to the others.
 _ORDER = ("sensitivity", "flat", "masks", "shapes", "ids", "batches", "values")
@@ -142,7 +142,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         # Known errors, such as a full disk, are no fault of the probe.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
-        error = f"while the reference was asked, {internal_error_message(err)}"
+        error = f"while the reference ran, {internal_error_message(err)}"
     writer.flush()
     if not writer.chunks:
         folder.rmdir()

@@ -124,5 +124,5 @@ class _RangeReader:
         """Check that all batches of the range were read; raise MeasurementError if not."""
         del samples_digest  # Each batch was checked.
         if self._next != self._range.last:
-            msg = f"the samples end after batch {self._next}, and the reference has {self._range.batches}"
+            msg = f"the samples end after batch {self._next}, but the reference has {self._range.batches}"
             raise MeasurementError(msg, hint="use the samples that the reference was recorded with")

@@ -75,7 +75,7 @@ class FunctionRunner(Runner):
             runtime="python",
             version=platform.python_version(),
             device="unknown",
-            notes=("a function answered: what it computes with, where, and in which precision is not known",),
+            notes=("a function answered: its runtime, device and precision are unknown",),
         )
         super().__init__(signature, facts, replace(signature, inputs=tuple(own)))
         self._source = loaded

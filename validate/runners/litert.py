@@ -41,7 +41,7 @@ def _facts(model: TfliteModel) -> RuntimeFacts:
     if precision in {Precision.FP16, Precision.BF16}:
         notes.append(
             f"LiteRT's CPU kernels widen weights of {precision} and compute in float32: "
-            "this run says nothing of another device"
+            "this run shows nothing about another device"
         )
     return RuntimeFacts(
         runtime="litert",

@@ -20,7 +20,7 @@ from paritygate.models.onnx.weights import FLOAT
 if TYPE_CHECKING:
     import onnx
 
-_READ_AS_IS = "it makes no FP32 values of its own and reads them as they are"
+_READ_AS_IS = "it makes no FP32 values itself and reads them unchanged"
 _SIZES = "it computes with sizes of tensors, or positions in them, that the lower precision would round"
 _CONSTANT, _SIZE = "constant", "size"
 _BOOL = 9

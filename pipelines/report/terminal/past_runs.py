@@ -102,6 +102,6 @@ def _evidence_lines(plan: CleaningPlan, *, is_done: bool) -> Iterator[str]:
     if paths:
         what, places = ("stays" if is_done else "would stay"), ", ".join(from_here(path) for path in paths)
         yield from wrapped(
-            f"{what}: the evidence of what failed, since a later spec may not ask less of the same source without a "
+            f"{what}: the evidence of what failed, since a later spec may not check less of the same source without a "
             f"reason: {places}"
         )

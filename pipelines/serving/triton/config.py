@@ -66,7 +66,7 @@ def check_own(own: Mapping[str, Any]) -> None:
     """Raise ConfigError if the spec's own values are not fields or types of Triton, or not the spec's to set."""
     for name, why in _NOT_OWN.items():
         if name in own:
-            raise ConfigError(f"{name!r} is not for serve.triton to say: {why}")
+            raise ConfigError(f"{name!r} must not be in serve.triton: {why}")
     config_of(_without_none(own))
 
 

@@ -210,7 +210,7 @@ def _version_policy(config: Mapping[str, Any], view: View) -> Iterator[str]:
         yield "version_policy is the latest 0 versions: none is served"
     wanted = [int(version) for version in policy.get("specific", {}).get("versions", [])]
     if "specific" in policy and (not wanted or any(version not in view.versions for version in wanted)):
-        yield f"version_policy asks for the versions {wanted}, and there are: {there}"
+        yield f"version_policy names the versions {wanted}, and there are: {there}"
     elif not view.versions:
         yield f"there is no version that could be served (folders: {', '.join(view.folders) or 'none'})"
 

@@ -164,7 +164,7 @@ def _check_outputs(rule: FixedShape) -> None:
     rows, symbols = rule.rows_dim, _symbols(rule.signature.inputs)
     for spec in rule.signature.outputs:
         if rows is not None and (spec.shape or ()).count(rows) != 1:
-            msg = f"dim {rows!r} is fixed, and the output {spec} has it not exactly once: its rows cannot be told"
+            msg = f"dim {rows!r} is fixed, but the output {spec} does not have it exactly once"
             raise UsageError(msg, hint=f"fix other dims, or name the dim {rows!r} in model.outputs")
         if not rule.padded_dims:
             continue

@@ -301,9 +301,7 @@ def test_a_file_that_answers_otherwise_at_all_sizes_is_taken_where_no_exporter_d
     converted = bench.convert("torch", model=Right(), signature=_FOUR_TO_FOUR)
     facts = converted.conversion.facts
     assert facts["exporter"] == "torchscript"
-    assert facts["attempts"][0]["said"] == (
-        "what it wrote answers otherwise than the module, to real rows where there are any"
-    )
+    assert facts["attempts"][0]["said"] == ("its outputs differ from the module's, on real rows where there are any")
     assert list(converted.files) == ["model.onnx"]
     assert_near(converted.run({"x": x})["y"], 2 * x)
 

@@ -474,8 +474,8 @@ def test_a_model_that_the_runtime_refuses_is_not_measured(bench: Bench) -> None:
             2,
             "UsageError",
             (
-                "the reference does not answer row '2' of the samples (index 2), for the 99 in 'x' "
-                "(allowed: at most 4), while it answers others: onnxruntime failed on x: int64[1]: "
+                "the reference refuses row '2' of the samples (index 2), for the 99 in 'x' "
+                "(allowed: at most 4), but accepts others: onnxruntime failed on x: int64[1]: "
             ),
         ),
         ([98, 99], 5, "BackendError", "onnxruntime failed on x: int64[2]"),

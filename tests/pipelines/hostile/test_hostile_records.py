@@ -223,7 +223,7 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
             "the evidence of onnx-fp32: its verdict is fail (0), and that of its result pass",
         ),
         ("evidence.json", (("variants", 0, "result"), None), "its verdict is pass, and it holds no result"),
-        ("evidence.json", (("variants", 0, "stage"), None), "it does not say what it follows from"),
+        ("evidence.json", (("variants", 0, "stage"), None), "it does not name what it follows from"),
         ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is corrupt: TypeError: made_by is 'text'"),
         ("spec.json", (("samples_path",), 3), "spec.json is corrupt: samples_path is 3, not text"),
         (
@@ -234,7 +234,7 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         (
             "evidence.json",
             (("machine", "cpu"), "text"),
-            "the evidence of cpu does not say on which machine it was made",
+            "the evidence of cpu does not name the machine that it was made on",
         ),
         ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
         ("log", (("reason",), ["text"]), "reason is ['text'], not text"),

@@ -195,7 +195,7 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     assert kept["failed"][0].startswith("max_abs_diff[logits]:")
     # Whether the release is a new version or one that exists already, the log has the move of the alias.
     (record,) = (json.loads(path.read_bytes()) for path in desk.folder.glob("artifacts/repository/log/tiny/*.json"))
-    assert "less is asked than by a run that failed: the service rounds to one decimal place" in record["reason"]
+    assert "it checks less than a run that failed: the service rounds to one decimal place" in record["reason"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_limit_that_is_declared_for_the_first_time_needs_none(desk: Desk) -> N
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"targets": _TARGETS}, "max_abs_diff is no longer declared, and was 1e-12"),
+        ({"targets": _TARGETS}, "max_abs_diff is no longer declared, but was 1e-12"),
         ({**_limit(1e-12), "decisions": {}}, "no decision on logits"),
     ],
 )

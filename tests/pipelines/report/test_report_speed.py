@@ -184,7 +184,7 @@ def test_the_emulated_rows_are_left_out_and_that_is_said(report: ReportData) -> 
 
     left_out = _tradeoff(replace(report, variants=tuple(variants))).left_out
 
-    assert "The emulated row of onnx-fp16: the device is absent, so how fast it is there is not known." in left_out
+    assert "The emulated row of onnx-fp16: the device is absent, so its speed there is unknown." in left_out
 
 
 def test_the_chart_in_words_gives_verdict_difference_and_speed(report: ReportData) -> None:

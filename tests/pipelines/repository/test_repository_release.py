@@ -399,9 +399,9 @@ def test_a_link_to_a_folder_is_refused_even_inside_the_artifact(tmp_path: Path, 
         ({"alias": ".."}, r"alias name '\.\.' is not allowed"),
         ({"alias": "2"}, "alias name '2' is a number"),
         ({"reports": {"../report.html": Path(__file__)}}, r"report name '\.\./report\.html' is not allowed"),
-        ({"reports": {"manifest.json": Path(__file__)}}, r"has the name 'manifest\.json' twice"),
-        ({"reports": {"Evidence.JSON": Path(__file__)}}, r"has the name 'Evidence\.JSON' twice"),
-        ({"reports": {"onnx-fp32": Path(__file__)}}, "has the name 'onnx-fp32' twice"),
+        ({"reports": {"manifest.json": Path(__file__)}}, r"the name 'manifest\.json' occurs twice"),
+        ({"reports": {"Evidence.JSON": Path(__file__)}}, r"the name 'Evidence\.JSON' occurs twice"),
+        ({"reports": {"onnx-fp32": Path(__file__)}}, "the name 'onnx-fp32' occurs twice"),
     ],
 )
 def test_a_name_that_cannot_be_a_file_of_the_repository_is_a_usage_error(
@@ -418,7 +418,7 @@ def test_a_name_that_cannot_be_a_file_of_the_repository_is_a_usage_error(
 def test_a_variant_put_forward_twice_is_a_usage_error(
     tmp_path: Path, make_candidate: Make, make_variant: MakeVariant
 ) -> None:
-    with pytest.raises(UsageError, match="has the name 'onnx-fp32' twice"):
+    with pytest.raises(UsageError, match="the name 'onnx-fp32' occurs twice"):
         promote(tmp_path / "r", make_candidate(variants=(make_variant(), make_variant())))
 
 

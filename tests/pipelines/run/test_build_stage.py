@@ -154,7 +154,7 @@ def test_what_is_there_is_built_only_if_asked(exported: Desk, builder: _Builder)
     again = _build(exported)
 
     assert (again.code, builder.built) == (0, ["tensorrt-fp16"])
-    assert "nothing to build: what can be made of this run is there" in again.out
+    assert "nothing to build: everything that can be made for this run exists" in again.out
     assert _build(exported, "--rebuild").code == 0
     assert builder.built == ["tensorrt-fp16"] * 2
     assert _record(exported, "tensorrt-fp16")["digest"] != first

@@ -279,7 +279,7 @@ def test_evidence_from_before_rules_were_kept_is_refused(run: Desk, where: str) 
     called = _call(run, "promote")
 
     assert (called.code, run.releases) == (2, [])
-    assert "the evidence of onnx-fp32: it does not say what it follows from" in called.err
+    assert "the evidence of onnx-fp32: it does not name what it follows from" in called.err
     assert f"hint: convert-and-validate validate --run {run.run_from_here}" in called.err
 
 

@@ -336,7 +336,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
 
     assert process.returncode == code, err
     left = "nothing was published in part, and what was finished is kept"
-    after = "next: the same command begins anew, as nothing is kept in the cache"
+    after = "next: the same command starts again, since nothing is cached"
     assert err.splitlines()[-2:] == [f"{word}: {left}", after]
     assert "Traceback" not in err
     assert not is_alive(child)

@@ -110,7 +110,7 @@ def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed
     assert called.data["unchanged"] == "pass"
     assert called.data["summary"] == (
         "2 faults planted: 1 caught on the samples, 0 more by probes, "
-        "1 missed (1 of them without effect on what was asked); 1 equivalent rewrite: 0 false alarms"
+        "1 missed (1 of them without effect on these inputs); 1 equivalent rewrite: 0 false alarms"
     )
     assert called.data["summary"] in called.out
     assert "faults planted into onnx-fp32 of tiny" in called.out
@@ -377,7 +377,7 @@ _SILENT = _effect(max_abs_diff=1e-7, in_limits=0.001, is_rounding=True)
             [_SILENT],
             "",
             [],
-            "no sample and no probe has an answer that changes beyond rounding, so on what was asked it is not a fault",
+            "no sample and no probe has an answer that changes beyond rounding, so on these inputs it is not a fault",
         ),
         (
             [_SILENT],
@@ -416,7 +416,7 @@ _SILENT = _effect(max_abs_diff=1e-7, in_limits=0.001, is_rounding=True)
             [_effect(max_abs_diff=None, in_limits=None)],
             "",
             [],
-            "logits changes to or from NaN or infinity (samples), which is not held against it",
+            "logits changes to or from NaN or infinity (samples), which is not counted",
         ),
         (
             [_effect(max_abs_diff=1.0, in_limits=None, where="probe ids")],

@@ -27,7 +27,7 @@ KINDS = {
 }
 
 KEEPS = {
-    "triton": "say what is to stay in the spec, by serve: {triton: {...}}, and release it",
+    "triton": "put lasting changes into the spec, in serve: {triton: {...}}, and release it",
     "tfserving": "put a copy elsewhere, and start the server with that",
     "kserve": "make the change in the cluster, with kubectl patch or kustomize",
 }

@@ -364,7 +364,7 @@ def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
 
     said = json.loads((tmp_path / "result.json").read_text())
     assert result.return_value == 0
-    assert "measured as it is: it is other, and no Triton" in " ".join(result.output.split())
+    assert "measured as it is: it is other, not Triton" in " ".join(result.output.split())
     assert server.loads == []
     assert {json.dumps(point["settings"]) for point in said["points"]} == {json.dumps(said["before"])}
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view

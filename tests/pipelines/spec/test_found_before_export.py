@@ -305,8 +305,8 @@ def test_an_id_beyond_the_table_is_wrong_usage_that_names_row_input_and_value(de
     called = desk.call("run", "spec.yaml", "--verbose")
     assert called.code == 2, str(called)
     assert called.err.endswith(
-        "error: tiny: the reference does not answer row 'r70' of the samples (index 70), for the 50 in 'ids' (allowed: "
-        "at most 49), while it answers others: the PyTorch module failed on ids: int64[1, 3]; mask: int64[1, 3]: "
+        "error: tiny: the reference refuses row 'r70' of the samples (index 70), for the 50 in 'ids' (allowed: "
+        "at most 49), but accepts others: the PyTorch module failed on ids: int64[1, 3]; mask: int64[1, 3]: "
         "IndexError: index out of range in self\n"
         "hint: correct 'ids' in this row, or remove the row from the samples\n"
     )

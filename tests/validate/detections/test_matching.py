@@ -481,7 +481,7 @@ def test_a_rule_is_read_as_written_and_written_as_read() -> None:
         ("d:boxes=b,colour=s", "names no output for scores"),
         ("d:color=b", "is not of the form NAME:boxes=OUTPUT"),
         ("d:boxes=b", "names no output for scores"),
-        ("d:boxes=b,scores=s,boxes=c", "says boxes twice"),
+        ("d:boxes=b,scores=s,boxes=c", "has boxes twice"),
         ("d:boxes=b,scores=b", "names one output twice"),
         ("d:boxes=b,scores=s,iou=often", "iou=often is not a number"),
         ("d:boxes=b,scores=s,iou=0", "iou=0 is not an intersection over union"),

@@ -648,9 +648,9 @@ def test_one_answer_for_all_rows_of_a_batch() -> None:
         [np.repeat(expected[at : at + 1], min(16, _ROWS - at), axis=0) for at in range(0, _ROWS, 16)]
     )
 
-    assert _of(expected, actual) == ("one answer for all: the rows of a batch are all answered alike",)
+    assert _of(expected, actual) == ("one output for all rows: the rows of a batch are all answered alike",)
     actual[16:] = expected[16:]
-    assert _of(expected, actual) == ("one answer for all: the rows of 1 of 13 batches are all answered alike",)
+    assert _of(expected, actual) == ("one output for all rows: the rows of 1 of 13 batches are all answered alike",)
 
 
 def test_a_nan_that_was_clipped_is_a_row_that_is_not_finite_alike() -> None:

@@ -41,7 +41,7 @@ def test_a_rule_is_read_as_written(text: str, rule: GoldRule) -> None:
         ("pearson", "is not of the form METRIC:OUTPUT"),
         ("pearson:", "names no output"),
         ("kappa:logits", "is not of the form METRIC:OUTPUT or MODULE:CALLABLE:OUTPUT.*metrics: pearson"),
-        ("pearson:logits,ratio=0.99,ratio=0.9", "says ratio twice"),
+        ("pearson:logits,ratio=0.99,ratio=0.9", "has ratio twice"),
         ("pearson:logits,ratio=much", "ratio=much is not a number"),
         ("pearson:logits,ratio=99", "ratio=99 is not a share"),
         ("pearson:logits,ratio=nan", "ratio=nan is not a share"),

@@ -172,7 +172,7 @@ def test_a_hardware_compatible_engine_does_not_run_below_its_level() -> None:
 
 
 def test_an_engine_of_unknown_descent_is_noted() -> None:
-    assert check_gpu(_record(), _H100) == ("its record does not say on which GPU it was built",)
+    assert check_gpu(_record(), _H100) == ("its record does not name the GPU that it was built on",)
 
 
 @pytest.mark.parametrize("targets", [("8.9", "12.0"), ()])

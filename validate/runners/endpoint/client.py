@@ -177,7 +177,7 @@ class HttpClient:
         meaning = _MEANINGS.get(status, "")
         words = f"HTTP {status}{meaning}: {in_short(reason)}{in_full(reason)}"
         error: ParitygateError = BackendError(
-            f"the server answered {words}", hint=_HINTS.get(status, "the log of the server says more")
+            f"the server answered {words}", hint=_HINTS.get(status, "look in the server's log for the reason")
         )
         if status in _UNAVAILABLE:
             error = self._pace.not_answered(words, is_gone=False)

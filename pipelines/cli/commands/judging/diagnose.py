@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--report",
     type=WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write an HTML page with the places, and the graphs of both models there.",
+    help="Write an HTML page with the places and the graphs of both models here.",
 )
 @click.option(
     "--node-data",

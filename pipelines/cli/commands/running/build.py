@@ -57,7 +57,7 @@ def command(
     for name in outcome.needs_source:
         echo(f"note: {name} is not there, and is made where the source is: export", err=shown.to_stderr)
     if not outcome.artifacts and not outcome.failures:
-        echo("nothing to build: what can be made of this run is there", err=shown.to_stderr)
+        echo("nothing to build: everything that can be made for this run exists", err=shown.to_stderr)
     print_made(run, "built", outcome.artifacts, outcome.failures, shown)
     code = worst_code([failure.exit_code for failure in outcome.failures.values()])
     made = made_to_json(run, outcome.artifacts, outcome.failures)

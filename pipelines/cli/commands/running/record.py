@@ -35,7 +35,7 @@ def _check_options(*, is_of_run: bool) -> None:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if is_of_run and names:
-        msg = f"record --run takes no {names[0]}: because the run's spec sets it"
+        msg = f"record --run takes no {names[0]}, because the run's spec sets it"
         raise UsageError(msg, hint="leave it out, or start a new run", command="convert-and-validate export SPEC")
 
 

@@ -231,4 +231,4 @@ def notes_of(program: torch.export.ExportedProgram) -> Iterator[str]:
         nodes = [node for node in program.graph.nodes if str(node.target) == name]
         train_nodes = [node for node in nodes if len(node.args) > position and node.args[position] is True]
         if train_nodes:
-            yield f"{len(train_nodes)} {name} was exported in train mode, and no eval mode reaches it"
+            yield f"{len(train_nodes)} {name} was exported in train mode, so eval mode does not reach it"

@@ -71,7 +71,7 @@ def test_batches_of_a_probe_are_said_by_their_rows(bench: Bench) -> None:
 
     assert "fail: probe_batches: at a batch of 33 rows: " in found.out
     asked = [failure["about"] for failure in found.result["probes"]["asked"]["batches"]["failures"]]
-    assert asked[1].endswith(" rows, asked after one of 33")
+    assert asked[1].endswith(" rows, run after one of 33")
 
 
 def test_why_no_probe_is_asked_is_said_without_the_name_of_a_check(bench: Bench) -> None:

@@ -100,7 +100,7 @@ def test_only_an_emulated_pass_is_accepted_for_an_absent_device(
     release = called.data["runs"][0]["release"]
     assert (None if release is None else release["variants"]) == released
     if release is not None:
-        assert "accepted on emulated evidence, as the spec says: onnx-fp16" in release["reason"]
+        assert "accepted on emulated evidence by the spec: onnx-fp16" in release["reason"]
 
 
 def test_without_accept_an_absent_device_gets_the_source(desk: Desk) -> None:

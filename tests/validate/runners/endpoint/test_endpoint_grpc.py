@@ -329,7 +329,7 @@ def test_a_server_that_is_killed_in_the_middle_went_away() -> None:
 def test_the_version_that_a_server_answers_as_is_noted(model: tuple[TinyModel, str]) -> None:
     words = "candidate: the server answered as version 2 of tiny"
 
-    assert f"{words}, by its own choice: /versions/N behind the name asks for one" in compare(model[1]).notes
+    assert f"{words}, by its own choice: write /versions/N after the name to choose one" in compare(model[1]).notes
     assert words in compare(f"{model[1]}/versions/2").notes
     assert "version 2 of tiny, but version 1 was requested" in str(compare(f"{model[1]}/versions/1"))
 
