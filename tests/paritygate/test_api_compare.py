@@ -310,7 +310,7 @@ def test_tensors_are_arrays_as_well_and_any_name_is_one_of_an_input() -> None:
         ({"x": _X, "y": _X[:3]}, "samples given in Python: the inputs have different numbers of rows (x: 32, y: 3)"),
         ({"x": [1.0]}, "samples 'given in Python' yielded 'x' as a list, not a NumPy array"),
         ({"x": np.array([None])}, "samples 'given in Python' yielded 'x' as an array of Python objects"),
-        ({"x": np.zeros(3, dtype="V2")}, "samples given in Python: 'x' is an array of |V2, which NumPy's files do not"),
+        ({"x": np.zeros(3, dtype="V2")}, "samples given in Python: 'x' is an array of |V2, which NumPy's files cannot"),
         ({1: _X}, "samples 'given in Python' yielded an input called 1, an int and not a str"),
         ({"x": np.float32(1)}, "samples given in Python: 'x' is a scalar, which has no rows"),
         ([_X], "samples 'given in Python' yielded a ndarray, not a Batch"),

@@ -223,7 +223,7 @@ def test_a_module_whose_parameters_have_other_names_takes_the_inputs_in_order() 
             lambda x, mask: x * mask,
             "the samples have no input 'mask', which forward of Made expects (seen: x)",
         ),
-        (lambda a, b: a * b, "forward of Made does not take 1 input in order (its parameters: "),
+        (lambda a, b: a * b, "forward of Made does not accept 1 input in order (its parameters: "),
         (str, "the model returned no tensor (it returned: output_0: str)"),
     ],
 )

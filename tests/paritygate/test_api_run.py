@@ -232,7 +232,7 @@ def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
         (spec(), {"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
         (spec(), {"samples": "absent.npz"}, "samples absent.npz do not exist"),
         (spec(samples={"source": "absent.npz"}), {}, "absent.npz do not exist"),
-        ("kleu-sts", {}, "spec 'kleu-sts' is not a file and no packaged spec"),
+        ("kleu-sts", {}, "there is no file or packaged spec named 'kleu-sts'"),
     ],
 )
 @pytest.mark.usefixtures("here")

@@ -55,7 +55,7 @@ class ValidWhere:
                     spread[at] = size
                 is_valid &= named.transpose(np.argsort(places)).reshape(spread)
         except (IndexError, ValueError):
-            msg = f"{where}, but their shapes do not fit: {list(mask.shape)} and {list(shape)} of the output"
+            msg = f"{where}, but their shapes do not fit: {list(mask.shape)} beside {list(shape)} of the output"
             raise UsageError(msg, hint="check the declared names: dims of one name have one size in a batch") from None
         return ~is_valid
 

@@ -131,7 +131,7 @@ def _fill(
         # A whole number pads integers without making them floats.
         limits = np.iinfo(dtype.name)
         if not limits.min <= pad <= limits.max:
-            msg = f"{source.pad_option} pads {name!r} with {int(pad)}, but its values are {dtype}"
+            msg = f"{source.pad_option} fills {name!r} with {int(pad)}, but its values are {dtype}"
             raise UsageError(msg, hint=f"give a value from {limits.min} to {limits.max}")
         return int(pad)
     return pad

@@ -222,7 +222,7 @@ def test_fp32_is_refused_where_tf32_cannot_be_switched_off() -> None:
     with pytest.raises(UsageError) as caught:
         capabilities.check_precision(Precision.FP32)
 
-    assert str(caught.value) == "TensorRT 10.16.1.11 has no switch for TF32, and fp32 would be the same"
+    assert str(caught.value) == "TensorRT 10.16.1.11 has no switch for TF32, so fp32 would be the same"
     assert caught.value.hint == "install another version, or choose another precision"
 
 

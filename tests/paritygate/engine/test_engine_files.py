@@ -265,7 +265,7 @@ def test_a_process_that_opened_rtx_refuses_the_other(other_library: str) -> None
     )
 
     assert printed == [
-        "this process already uses Polygraphy with the other library, so it cannot open TensorRT too",
+        "this process already uses Polygraphy with the other library, so it cannot open TensorRT",
         "open it in a separate process",
         "5",
     ]
@@ -293,7 +293,7 @@ def test_a_process_that_opened_tensorrt_refuses_rtx(other_library: str) -> None:
     assert printed == [
         "TensorRT 10.16.1.11",
         "False",
-        "this process already uses Polygraphy with the other library, so it cannot open TensorRT-RTX too",
+        "this process already uses Polygraphy with the other library, so it cannot open TensorRT-RTX",
     ]
 
 
@@ -312,7 +312,7 @@ def test_opening_the_other_before_polygraphy_is_used_is_refused_too(other_librar
         PYTHONPATH=other_library,
     )
 
-    assert printed == ["this process already uses Polygraphy with the other library, so it cannot open TensorRT too"]
+    assert printed == ["this process already uses Polygraphy with the other library, so it cannot open TensorRT"]
 
 
 @pytest.mark.rtx

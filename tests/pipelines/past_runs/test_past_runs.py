@@ -450,11 +450,15 @@ def test_the_evidence_of_a_failure_stays_so_that_it_is_not_talked_round(desk: De
     third = _runs(desk)[2].name
     evidence = f"artifacts/runs/tiny/.failed-{third}/evidence.json"
     would = desk.call("clean", "tiny", "--keep", "0", "--dry-run")
-    assert "would stay: the evidence of what failed, since a later spec may not check less" in " ".join(would.out.split())
+    assert "would stay: the evidence of what failed, since a later spec may not check less" in " ".join(
+        would.out.split()
+    )
     cleaned = desk.json("clean", "tiny", "--keep", "0", "--yes")
     assert cleaned.code == 0
     assert third not in _names(desk)
-    said = "stays: the evidence of what failed, since a later spec may not check less of the same source without a reason"
+    said = (
+        "stays: the evidence of what failed, since a later spec may not check less of the same source without a reason"
+    )
     assert f"{said}: {evidence}" in " ".join(cleaned.out.split())
     assert set(cleaned.data["evidence"]) == {third}
 

@@ -510,7 +510,7 @@ def test_an_output_is_asked_for_one_thing() -> None:
         check_match_rules((rule, make_match_rule("e", boxes="b", scores="logits")), known, {})
     with pytest.raises(UsageError, match="match 'a:b' has no name that can be written before a colon"):
         make_match_rule("a:b", boxes="b", scores="s")
-    with pytest.raises(UsageError, match="two matches have one name"):
+    with pytest.raises(UsageError, match="two matches have the same name"):
         check_match_rules((rule, rule), known, {})
 
 

@@ -339,7 +339,7 @@ def test_dims_are_matched_by_their_names(
 def test_a_mask_without_the_dims_of_the_output_is_refused(
     mask: tuple[int | str | None, ...], output: tuple[int | str | None, ...] | None, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"valid_where y=mask: .*{message}"):
+    with pytest.raises(UsageError, match=f"valid_where y=mask.*{message}"):
         valid_positions({"y": "mask"}, [_signature(mask, output)])
 
 

@@ -203,7 +203,7 @@ class TestOpening:
     def test_refuses_an_engine_without_a_gpu(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: None)
 
-        with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only, and the CUDA driver shows none"):
+        with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only, but the CUDA driver shows none"):
             open_runner(_plan(tmp_path, _record()))
 
     @pytest.mark.usefixtures("gpu")

@@ -158,7 +158,7 @@ def test_names_that_were_swapped_in_the_file_are_swapped_in_the_answers(given: P
 
 
 def test_torchscript_from_elsewhere_needs_a_declaration_and_says_which(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not say the names of its inputs and outputs") as caught:
+    with pytest.raises(UsageError, match="has no names of inputs and outputs") as caught:
         _open(_write(tmp_path, "model.pt", _Two().eval()))
     assert "declare model.inputs and model.outputs in a spec" in caught.value.hint
 

@@ -119,4 +119,4 @@ def test_pictures_with_the_axes_of_another_layout_are_told_apart(
     with pytest.raises(UsageError) as caught:
         check_shapes(batch, batch.inputs, Signature(inputs=(spec,), outputs=()))
 
-    assert caught.value.hint.endswith(hint or "that the model takes")
+    assert caught.value.hint.endswith(hint or "that the model expects")

@@ -61,8 +61,8 @@ def test_values_arrive_and_go_back_as_they_are(*, dtype: str, is_nested: bool) -
     ("data", "dtype", "words"),
     [
         ([1.5, 2], "int64", "cannot be read as INT64: ValueError: the values are float64"),
-        ([1, 128], "int8", "the values are 1 to 128, and int8 holds -128 to 127"),
-        ([-1, 1], "uint8", "the values are -1 to 1, and uint8 holds 0 to 255"),
+        ([1, 128], "int8", "the values are 1 to 128, but int8 holds -128 to 127"),
+        ([-1, 1], "uint8", "the values are -1 to 1, but uint8 holds 0 to 255"),
         ([0, 2**64], "uint64", "cannot be read as UINT64"),
         ([0, 1.5], "uint64", "cannot be read as UINT64"),
         ([1, 0], "bool", "the values are int64"),

@@ -191,7 +191,7 @@ def test_the_command_reads_the_mapping_from_a_file(
     with pytest.raises(UsageError, match="any other http:// with --endpoint-json"):
         CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
     words[2] = "outputs.npz"
-    with pytest.raises(UsageError, match="no model is the address of a server that speaks no known protocol"):
+    with pytest.raises(UsageError, match="no model is the address of a server without a known protocol"):
         CliRunner().invoke(
             cli, [*words, "--endpoint-json", "mapping.yaml"], standalone_mode=False, catch_exceptions=False
         )
