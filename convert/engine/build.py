@@ -161,11 +161,11 @@ def _notes(work: _Work, built: _Built, folded: int) -> Iterator[str]:
     how = "built" if built.record.built_on else "built ahead of time"
     yield f"{how} by {work.library.title} for {built.record.targets}"
     yield built.computes
-    yield "TF32 is off: what is FP32 in the network is computed in FP32"
+    yield "TF32 is off, so FP32 values of the network are computed in FP32"
     if folded:
         yield f"{folded} biases that were stored in int32 became float constants: TensorRT dequantizes no int32"
     if "DOUBLE" in _dtypes(work.model):
-        yield "what is float64 inside of the model is computed in float32: engines have no float64"
+        yield "float64 inside the model is computed in float32, because engines have no float64"
     warned = work.log.warned()
     if warned:
         yield f"warnings of {work.library.title}: {warned}"

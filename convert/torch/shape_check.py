@@ -206,7 +206,7 @@ class _Pair:
 
     def _judge(self, trial: _Trial, seen: Sequence[_Seen]) -> None:
         if _Seen.NOT_FINITE_ALONE in seen:
-            what = f"not finite at {trial}, where what it was made from is"
+            what = f"not finite at {trial}, where its source is"
             if _Seen.COMPARED not in seen:
                 msg = f"the converted model is {what}"
                 raise ConversionError(msg, hint="check where the module divides, takes a logarithm or masks values")

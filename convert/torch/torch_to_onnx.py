@@ -217,7 +217,7 @@ def _none_converts(failed: Sequence[tuple[str, ConversionError]]) -> ConversionE
 def _fixed_note(traces: Sequence[str]) -> str | None:
     """Return the tracer's warnings, each `torch.jit.trace at FILE:LINE: ...`, in one line."""
     places = [note.removeprefix("torch.jit.trace at ").partition(": ")[0] for note in traces]
-    return f"what Python computes at {', '.join(places)} is a constant of the trace" if places else None
+    return f"values that Python computes at {', '.join(places)} are constants of the trace" if places else None
 
 
 def _empty(folder: Path) -> None:

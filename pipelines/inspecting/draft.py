@@ -204,7 +204,7 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
         draft.say(("samples", "batch_size"), f"The model takes {counted(survey.batch_size, 'row')} a call.")
     if survey.pad:
         names = ", ".join(survey.pad)
-        reason = f"rows of {names} differ in length; this fills shorter ones up, and has to be what your service uses"
+        reason = f"rows of {names} differ in length; this pads shorter ones, and must be what your service uses"
         draft.guess(("samples", "pad"), {name: _number(value) for name, value in survey.pad.items()}, reason)
 
 

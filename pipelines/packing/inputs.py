@@ -215,7 +215,7 @@ def _gather_recorded(found: _Gathering, run: RunFolder) -> None:
 
 def _changed(path: Path) -> ArtifactIntegrityError:
     return ArtifactIntegrityError(
-        f"the source is not what the reference was recorded from: {path} was changed",
+        f"the source differs from that of the recorded reference: {path} was changed",
         hint="start a new run",
         command="convert-and-validate run SPEC",
     )

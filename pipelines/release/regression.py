@@ -231,7 +231,7 @@ def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evid
     ]
     now = [item for document in evidence.documents() for item in document.entries if item.variant == name]
     if not was:
-        return "what was measured of it is not in the release"
+        return "its measurements are not in the release"
     if not now:
         return "it is not a variant of the run"
     for old in was:

@@ -250,9 +250,9 @@ def _why_not_measured(
         # A failed comparison needs no check against the artifact: it has no figures.
         return None
     if entry.artifact != artifact.digest:
-        return "it was exported again since it was compared: what was measured is another file", again
+        return "it was exported again after the comparison, which measured a different file", again
     if recording is None or recording.samples_digest != entry.result.samples_digest:
-        return "the reference was recorded again since, on other samples: what was measured is another one", again
+        return "the reference was recorded again on other samples after the comparison", again
     return None
 
 

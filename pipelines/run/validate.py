@@ -189,9 +189,7 @@ def _reused(run: RunFolder) -> tuple[str, ...]:
     if last is None or not last.taken_from:
         return ()
     if last.is_judged_anew:
-        return (
-            f"judged anew: the models answered at {last.made_at}, in run {last.taken_from}, and were not asked again",
-        )
+        return (f"judged again: the models ran at {last.made_at}, in run {last.taken_from}, and did not run again",)
     return (f"compared at {last.made_at}, in run {last.taken_from}: nothing that was read then has changed since",)
 
 

@@ -430,8 +430,8 @@ class PromotePart(SpecPart):
     alias: str | None = "prod"
     prefer: Literal["fastest", "smallest"] | list[str] | None = Field(
         default=None,
-        description="Of what passed within the limits, release the fastest, the smallest, or the first of these; "
-        "all of it if absent.",
+        description="Of variants that pass within the limits, release the fastest, the smallest or the first of these; "
+        "all if absent.",
     )
     limits: dict[str, float] = Field(
         default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."

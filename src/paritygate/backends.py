@@ -195,5 +195,5 @@ def require_backend(name: str) -> None:
     """Raise MissingBackendError, whose hint installs it, if the backend is missing."""
     state = backend_state(name)
     if not state.is_available:
-        msg = f"{name} is needed to {state.backend.used_for}, and is not available: {state.reason}"
+        msg = f"{name} is needed to {state.backend.used_for}, but is not available: {state.reason}"
         raise MissingBackendError(msg, hint=state.install)

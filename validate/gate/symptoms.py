@@ -119,7 +119,7 @@ def _wiring(pattern: RowPattern) -> Iterator[str]:
         return
     for name, batches in pattern.resembles.items():
         if batches == pattern.batches_beyond:
-            yield f"swapped outputs: it holds what the reference answers as {name!r}"
+            yield f"swapped outputs: it holds the reference's {name!r}"
             return
     seen, beyond = pattern.batches, pattern.batches_beyond
     some = f"{beyond} of {counted(seen, 'batch')}" if beyond < seen else ""

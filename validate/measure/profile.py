@@ -243,7 +243,7 @@ def profile_outputs(
     value.
     """
     if iter(arrays) is arrays:
-        raise TypeError("the arrays are read more than once: give a list, or what starts again")
+        raise TypeError("give a list, or an iterable that restarts, because the arrays are read more than once")
     is_float = is_float_dtype(dtype)
     reading = _Pass(axis, _extremes(dtype) if is_float else ())
     reading.read(arrays)

@@ -70,7 +70,7 @@ SESSION_PROBES: Mapping[str, ProbeKind] = {
         _session("repeats", "repeats", "answers that change from call to call"),
         _session("concurrent", "concurrency", "answers that change where several calls run at once"),
         _session("optimisation", "optimisation", "graph optimisations that change the answers"),
-        _session("fresh", "fresh", "answers that hang on what the process did before"),
+        _session("fresh", "fresh", "outputs that depend on what the process did before"),
     )
 }
 ALL_PROBES: Mapping[str, ProbeKind] = {**PROBES, **SESSION_PROBES}

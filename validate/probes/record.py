@@ -247,14 +247,14 @@ class _Making:
         count = self._unsteady_rows
         if not count:
             return []
-        return [f"{counted(count, 'made-up row')} {one_or_many(count, 'is', 'are')} not compared: {_ON_ROWS_BESIDE}"]
+        return [f"{counted(count, 'generated row')} {one_or_many(count, 'is', 'are')} not compared: {_ON_ROWS_BESIDE}"]
 
     def edges_unsteady(self) -> list[str]:
         """Return a sentence for each way of being unlike the samples whose batches were all unsteady."""
         recorded = {str(edge) for batch in self.batches for edge in batch.edges}
         return [
-            f"{words} are not compared: what the reference answers to {batches_in_words(count, 'such')} "
-            "hangs on the last digits of the inputs, or on the rows beside them"
+            f"{words} are not compared, because the reference's outputs for {batches_in_words(count, 'such')} "
+            "depend on the last digits of the inputs, or on the rows beside them"
             for words, count in self._unsteady.items()
             if words not in recorded
         ]

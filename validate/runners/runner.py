@@ -69,7 +69,7 @@ class Runner(ABC):
     second_names: Mapping[str, str] = {}
     # For the message of a failed call: what failed, and the hint.
     _what: str = "the model failed"
-    _hint: str = "check that the samples are within what the model was exported for"
+    _hint: str = "check that the model was exported for such samples"
 
     def __init__(self, served: Signature, facts: RuntimeFacts, own: Signature | None = None) -> None:
         """Take the signature under the names served, and the facts.

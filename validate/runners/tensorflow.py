@@ -91,7 +91,7 @@ def _layers_with_weights(layer: Any) -> Iterator[Any]:  # noqa: ANN401 - a keras
 class TensorflowRunner(Runner):
     """A runner of a model in TensorFlow."""
 
-    _hint = "check that the samples are within what the model takes"
+    _hint = "check that the model accepts these samples"
 
     @property
     def _device(self) -> str:
@@ -197,7 +197,7 @@ class SavedModelRunner(TensorflowRunner):
     """One signature of a SavedModel."""
 
     _what = "tensorflow failed"
-    _hint = "check that the samples are within what the model was exported for"
+    _hint = "check that the model was exported for such samples"
 
     def __init__(self, *, function: SavedFunction, signature: Signature, facts: RuntimeFacts) -> None:
         super().__init__(signature, facts, function.signature)

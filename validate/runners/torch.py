@@ -224,9 +224,9 @@ class TorchRunner(Runner):
     """One PyTorch module, possibly from a file of PyTorch's."""
 
     _what = "the PyTorch module failed"
-    _hint = "check that the samples are within what the module takes"
+    _hint = "check that the module accepts these samples"
     _hint_elsewhere = (
-        "what the model makes itself is on another device: make it where an input is (device=x.device) or keep it as a "
+        "a tensor of the model is on another device: make it where an input is (device=x.device) or keep it as a "
         "buffer, and trace or export again; or leave the device at cpu"
     )
 

@@ -25,7 +25,7 @@ _SIZES = "it computes with sizes of tensors, or positions in them, that the lowe
 _CONSTANT, _SIZE = "constant", "size"
 _BOOL = 9
 _SIZE_OPERATORS = frozenset({"Shape", "Size"})
-_BORDER = "what crosses the border of a subgraph stays FP32; the nodes inside are looked at one by one"
+_BORDER = "values that cross the border of a subgraph stay FP32; the nodes inside are checked one by one"
 
 
 @dataclass(slots=True, eq=False)

@@ -72,7 +72,7 @@ def _released(releases: Sequence[ReleaseOfRun]) -> Cell:
 def _unknown(runs: Sequence[ListedRun]) -> Iterator[str]:
     reasons = dict.fromkeys(item.unknown_releases for item in runs if item.unknown_releases)
     for reason in reasons:
-        yield from wrapped(f"note: what was released is not known: {reason}")
+        yield from wrapped(f"note: the releases are unknown: {reason}")
 
 
 def plan_lines(plan: CleaningPlan, *, is_done: bool) -> list[str]:

@@ -122,8 +122,8 @@ def _damage(release: StoredRelease) -> Iterator[str]:
         version = max(release.damaged)
         command = command_on(repository_of_release(release.folder), "verify", release.model, str(version))
         yield (
-            f"warning: version {version} was made of the same, and its files are not any more what was released; "
-            f"see what it is: {command}"
+            f"warning: version {version} was made of the same files, but they changed since the release; "
+            f"see the changes: {command}"
         )
 
 

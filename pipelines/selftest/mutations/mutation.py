@@ -256,5 +256,5 @@ def mutate_file(source: Path, name: str, context: MutationContext, target: Path)
     try:
         check_onnx(target)
     except InputFileError as err:
-        return NotApplicable(f"what comes of it is not a valid model: {err}")
+        return NotApplicable(f"the result is not a valid model: {err}")
     return mutated

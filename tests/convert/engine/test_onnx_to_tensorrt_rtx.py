@@ -128,7 +128,7 @@ def test_what_was_done_is_said(bench: Bench) -> None:
     assert converted.conversion.notes[:3] == (
         f"built ahead of time by TensorRT-RTX {version} for compute capability 8.0 and above",
         "the network computes in FLOAT 1 ACTIVATION",
-        "TF32 is off: what is FP32 in the network is computed in FP32",
+        "TF32 is off, so FP32 values of the network are computed in FP32",
     )
 
 
@@ -258,7 +258,7 @@ def test_int8_that_is_in_no_product_is_refused(bench: Bench) -> None:
     """
     error = _error(bench, text, _RELU_SIGNATURE, precision=Precision.INT8)
     assert "int8 was requested, but no product of the network has quantized values" in str(error)
-    assert error.hint == "look at what calibration quantizes, or remove the int8 target"
+    assert error.hint == "check which nodes calibration quantizes, or remove the int8 target"
 
 
 def test_a_model_that_was_trained_in_mixed_precision_stays_so(bench: Bench) -> None:
@@ -457,7 +457,7 @@ def test_float64_that_would_become_float32_is_refused(bench: Bench) -> None:
 def test_float64_inside_is_said(bench: Bench) -> None:
     text = _RELU.replace("y = Relu (x)", "a = Cast <to = 11> (x)  b = Exp (a)  y = Cast <to = 1> (b)")
     notes = _engine(bench, bench.onnx_file(text)).conversion.notes
-    assert "what is float64 inside of the model is computed in float32: engines have no float64" in notes
+    assert "float64 inside the model is computed in float32, because engines have no float64" in notes
 
 
 def test_an_input_that_is_a_shape_is_refused(bench: Bench) -> None:

@@ -74,7 +74,7 @@ def test_what_python_computed_in_a_trace_is_noted(bench: Bench) -> None:
 
     converted = bench.convert("torch", model=Rounded(), signature=_FOUR_TO_FOUR, exporter="torchscript")
     (note,) = [note for note in converted.conversion.notes if "constant of the trace" in note]
-    assert note.startswith("what Python computes at test_torch_exporters.py:")
+    assert note.startswith("values that Python computes at test_torch_exporters.py:")
 
 
 class _Config:

@@ -393,5 +393,5 @@ def test_polygraphy_is_needed_too(missing: str, other_library: str) -> None:
     )
 
     assert printed == [
-        "polygraphy is needed to build and run engines, and is not available: the module 'polygraphy' is not installed"
+        "polygraphy is needed to build and run engines, but is not available: the module 'polygraphy' is not installed"
     ]

@@ -422,7 +422,7 @@ def test_a_source_that_is_not_what_was_recorded_is_not_what_variants_are_faster_
     result = benchmark(run)
 
     source, variant = result.variants
-    assert source.error.startswith("the source is not what the reference was recorded from: model.onnx was changed")
+    assert source.error.startswith("the source differs from that of the recorded reference: model.onnx was changed")
     assert (source.points, source.artifact, source.size_bytes) == ((), None, None)
     assert [point.speedup for point in variant.points] == [None, None]
     assert exit_code_of_benchmark(run, result) == 5

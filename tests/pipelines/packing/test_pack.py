@@ -295,7 +295,7 @@ def test_code_that_changed_since_it_answered_is_not_packed(tmp_path: Path) -> No
     called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 5
-    assert "the source is not what the reference was recorded from: bias.txt was changed" in called.err
+    assert "the source differs from that of the recorded reference: bias.txt was changed" in called.err
 
 
 def test_a_model_that_changed_since_it_answered_is_not_packed(packed: Desk) -> None:

@@ -162,7 +162,7 @@ def test_a_benchmark_of_another_file_is_not_shown(report: ReportData) -> None:
 
     row = next(row for row in _rows(speed_table(stale, changed)) if row["variant"] == "onnx-fp32")
     assert row["p50 ms"] == "not measured"
-    why = "it was made again since: what was benchmarked is another file"
+    why = "it was made again after the benchmark, which measured a different file"
     assert f"onnx-fp32: not measured: {why}" in speed_notes(stale, changed)
     assert [point.name for point in _tradeoff(stale).points] == ["onnx-fp16"]
     assert f"onnx-fp32: its speed was not measured ({why})." in _tradeoff(stale).left_out

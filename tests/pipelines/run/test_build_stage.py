@@ -223,7 +223,7 @@ def test_what_needs_the_source_does_not_keep_the_engines_from_being_built(export
 
     assert called.code == 0, str(called)
     assert builder.built == ["tensorrt-fp16"]
-    assert "note: onnx-fp32 is not there, and is made where the source is: export" in called.out
+    assert "note: onnx-fp32 is missing; make it on the machine with the source: export" in called.out
     assert called.data["needs_source"] == ["onnx-fp32"]
     # The base it was made from is there, and what that was made from is not.
     notes = _record(exported, "tensorrt-fp16")["made_by"]["notes"]

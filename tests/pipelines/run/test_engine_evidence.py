@@ -246,7 +246,7 @@ def test_an_onnx_file_made_again_says_nothing_of_the_engine_built_before(run: De
     assert "tensorrt-rtx-fp16 was built from onnx-fp16 with digest sha256:000" in before.err
     reason = _rows(run, "emulated")["tensorrt-rtx-fp16"]["reason"]
     assert "was built from onnx-fp16 with digest sha256:000" in reason
-    assert "and what is there is sha256:" in reason
+    assert "but the present file has sha256:" in reason
 
 
 @pytest.mark.rtx

@@ -303,7 +303,7 @@ def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk)
     called = _call(run, "validate", "--verbose", "--scratch", "--probes", "none")
 
     assert called.code == 0, str(called)
-    assert "note: this is no evidence, and is in" in called.out
+    assert "note: the result is in" in called.out
     assert before == {name: (run.run_folder / name).read_bytes() for name in names}
     scratch = json.loads((run.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
     assert scratch["variants"][0]["result"]["probes"]["asked"] == {}

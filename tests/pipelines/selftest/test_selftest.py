@@ -353,7 +353,7 @@ def test_a_file_that_the_runtime_refuses_is_not_applicable(desk: Desk, monkeypat
     result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 
     assert [plant.outcome for plant in result.plants] == ["not applicable"]
-    assert result.plants[0].what.startswith("ONNX Runtime does not take what comes of it: ")
+    assert result.plants[0].what.startswith("ONNX Runtime does not accept the result: ")
 
 
 def _effect(**fields: Any) -> EffectResult:  # noqa: ANN401 - any field
@@ -400,7 +400,7 @@ _SILENT = _effect(max_abs_diff=1e-7, in_limits=0.001, is_rounding=True)
             [],
             (
                 "logits changes by 3e-05 at most (samples), 0.3 of the limit: "
-                "a max_abs_diff below 3e-05 would catch it; what shows it better: a row with a tie"
+                "a max_abs_diff below 3e-05 would catch it; shown better by: a row with a tie"
             ),
         ),
         (

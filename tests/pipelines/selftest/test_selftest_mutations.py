@@ -503,7 +503,7 @@ def test_a_rewrite_of_what_is_no_valid_model_is_not_applicable(tmp_path: Path, m
     found, _ = _planted("offset-added", _ON_TEXT, tmp_path)
 
     assert isinstance(found, NotApplicable)
-    assert found.reason.startswith("what comes of it is not a valid model: ")
+    assert found.reason.startswith("the result is not a valid model: ")
 
 
 def test_weights_beside_the_file_are_read(tmp_path: Path) -> None:

@@ -467,8 +467,8 @@ def test_swapped_outputs() -> None:
     start, end = _normal(_ROWS, 4), _normal(_ROWS, 4, seed=1)
 
     assert _words({"start": start, "end": end}, {"start": _noisy(end), "end": _noisy(start)}) == {
-        "start": ("swapped outputs: it holds what the reference answers as 'end'",),
-        "end": ("swapped outputs: it holds what the reference answers as 'start'",),
+        "start": ("swapped outputs: it holds the reference's 'end'",),
+        "end": ("swapped outputs: it holds the reference's 'start'",),
     }
 
 

@@ -236,7 +236,9 @@ def test_what_is_not_finite_does_not_enter_scale_or_size() -> None:
 
 
 def test_what_is_read_twice_must_start_again() -> None:
-    with pytest.raises(TypeError, match="the arrays are read more than once: give a list, or what starts again"):
+    with pytest.raises(
+        TypeError, match="give a list, or an iterable that restarts, because the arrays are read more than once"
+    ):
         profile_outputs("y", iter([(np.ones((2, 3), np.float32), 2)]), axis=None, dtype="float32")
 
 

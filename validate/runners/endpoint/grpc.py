@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PROTOCOL = "the protocol is the Open Inference Protocol, version 2"
-_NO_GRPC = "what listens there is no server of gRPC, but perhaps one of HTTP"
+_NO_GRPC = "the port does not serve gRPC, but perhaps HTTP"
 # Errors of connections in gRPC's words, and those that a user knows.
 _OF_CONNECTIONS = {
     "Failed parsing HTTP/2": _NO_GRPC,

@@ -115,7 +115,7 @@ class EndpointRunner(Runner):
     """One model on a server."""
 
     _what = "the server failed"
-    _hint = "check that the samples are within what the model on the server takes"
+    _hint = "check that the model on the server accepts these samples"
 
     def __init__(
         self, server: Server, endpoint: Endpoint, own: Signature, served: Signature, *, is_described: bool

@@ -78,8 +78,8 @@ def command(
         print_outcome(outcome, shown)
         if left_out:
             echo(
-                f"note: this is no evidence, and is in {run.findings}: probes that the spec asks for were left out "
-                f"({', '.join(left_out)}); what may be released is what was found before",
+                f"note: the result is in {run.findings} and is not evidence, because probes of the spec were left out "
+                f"({', '.join(left_out)}); earlier evidence decides what may be released",
                 err=shown.to_stderr,
             )
     written.add_outcome(outcome)

@@ -55,7 +55,7 @@ def command(
 
     if keep is None and not with_cache:
         msg = "clean needs --keep N or --cache"
-        raise UsageError(msg, hint="see what would go", command="convert-and-validate clean --keep 3 --cache --dry-run")
+        raise UsageError(msg, hint="see the list", command="convert-and-validate clean --keep 3 --cache --dry-run")
     if keep is None and model is not None:
         msg = f"clean --cache takes no model, because all models share the stage cache (got {model!r})"
         raise UsageError(msg, hint="leave the model out, or give the number of its runs to keep: --keep N")

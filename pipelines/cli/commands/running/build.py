@@ -55,7 +55,7 @@ def command(
             run, names=targets, is_rebuilding=is_rebuilding, time_limit_s=time_limit, progress=progress
         )
     for name in outcome.needs_source:
-        echo(f"note: {name} is not there, and is made where the source is: export", err=shown.to_stderr)
+        echo(f"note: {name} is missing; make it on the machine with the source: export", err=shown.to_stderr)
     if not outcome.artifacts and not outcome.failures:
         echo("nothing to build: everything that can be made for this run exists", err=shown.to_stderr)
     print_made(run, "built", outcome.artifacts, outcome.failures, shown)

@@ -278,11 +278,7 @@ def test_where_no_server_of_grpc_listens_that_is_said_and_what_grpc_says_is_for_
 
     assert result.error is not None
     short, _, full = result.error.message.partition("\n")
-    why = (
-        "what listens there is no server of gRPC, but perhaps one of HTTP"
-        if is_http
-        else "nothing takes connections there"
-    )
+    why = "the port does not serve gRPC, but perhaps HTTP" if is_http else "nothing takes connections there"
     assert short == f"the server at 127.0.0.1:{port} does not answer: {why} (UNAVAILABLE)"
     assert full.startswith("  | failed to connect to all addresses; ")
 
