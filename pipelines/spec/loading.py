@@ -41,7 +41,7 @@ def load_spec(text: str) -> ResolvedSpec:
     packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
     if text not in packaged_specs():
         hint = hint_of_meant(str(text), packaged_specs(), f"packaged specs are: {', '.join(packaged_specs())}")
-        raise InputFileError(f"there is no file or packaged spec named {text!r}", hint=hint)
+        raise InputFileError(f"no file or packaged spec is named {text!r}", hint=hint)
     # A packaged spec names modules, not paths; other paths start from the current directory.
     return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
 

@@ -77,8 +77,7 @@ class Spec(SpecPart):
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
     roles: dict[str, RolePart] = Field(
-        default_factory=dict,
-        description="What can occur in an input, and its role if inferred wrongly.",
+        default_factory=dict, description="What can occur in an input, and its role if inferred wrongly."
     )
     edge: Literal["fail", "warn", "off"] = Field(
         default="warn",

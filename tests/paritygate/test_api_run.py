@@ -232,7 +232,7 @@ def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
         (spec(), {"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
         (spec(), {"samples": "absent.npz"}, "samples absent.npz do not exist"),
         (spec(samples={"source": "absent.npz"}), {}, "absent.npz do not exist"),
-        ("kleu-sts", {}, "there is no file or packaged spec named 'kleu-sts'"),
+        ("kleu-sts", {}, "no file or packaged spec is named 'kleu-sts'"),
     ],
 )
 @pytest.mark.usefixtures("here")
@@ -257,11 +257,13 @@ def test_a_release_by_speed_needs_the_benchmark_in_python_and_on_the_command_lin
     fastest = spec(promote={"prefer": "fastest"})
     (desk / "fastest.yaml").write_text(json.dumps(fastest), encoding="utf-8")
 
-    with pytest.raises(UsageError, match="it releases by speed, which --no-benchmark does not measure"):
+    with pytest.raises(UsageError, match="its release is chosen by speed, which --no-benchmark does not measure"):
         pg.run(fastest, benchmark=False)
 
     assert _run(["run", "fastest.yaml", "--no-benchmark"]) == 2
-    assert "it releases by speed, which --no-benchmark does not measure" in " ".join(capsys.readouterr().err.split())
+    assert "its release is chosen by speed, which --no-benchmark does not measure" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_released_variant_is_loaded_and_answers_like_the_source(outcome: pg.Outcome, desk: Path) -> None:

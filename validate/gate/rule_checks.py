@@ -37,7 +37,7 @@ def check_ignored(names: frozenset[str], rules: GateRules) -> None:
     for name in rules.ignored:
         if name not in names:
             msg = f"output {name!r} cannot be ignored because neither side has it (outputs: {', '.join(sorted(names))})"
-            raise UsageError(msg, hint="name outputs as they are compared")
+            raise UsageError(msg, hint="ignore outputs that are compared")
         if name in rules.outputs:
             msg = f"output {name!r} is both selected and ignored"
             raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")

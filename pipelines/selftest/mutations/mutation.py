@@ -229,7 +229,7 @@ def mutate(
 ) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
     """Return the mutated model and the change, using up the given model; raise UsageError for an unknown fault."""
     if name not in MUTATIONS:
-        msg = f"there is no fault {name!r}"
+        msg = f"no fault is named {name!r}"
         raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
     edit = GraphEdit(model)
     outcome = MUTATIONS[name].apply(edit, context)

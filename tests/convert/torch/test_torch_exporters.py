@@ -55,7 +55,7 @@ def test_a_packed_lstm_is_exported_by_torchscript_and_the_reason_is_recorded(ben
     assert [attempt["exporter"] for attempt in facts["attempts"]] == ["dynamo", "torchscript"]
     assert facts["attempts"][0]["said"].startswith("torch.export cannot trace the module: TypeError: zeros()")
     assert facts["attempts"][1]["said"] == "converted"
-    assert notes[0].startswith("exported by torchscript; dynamo did not convert it: torch.export does not trace")
+    assert notes[0].startswith("exported by torchscript; dynamo did not convert it: torch.export cannot trace")
     assert "/" not in notes[0], "the folders of this machine are nobody's concern"
     for lengths in ([5, 2, 4], [1]):
         x = np.random.default_rng(0).standard_normal((len(lengths), max(lengths), 3)).astype(np.float32)
@@ -73,7 +73,7 @@ def test_what_python_computed_in_a_trace_is_noted(bench: Bench) -> None:
             return x * 2 if x.shape[0] > 0 else x
 
     converted = bench.convert("torch", model=Rounded(), signature=_FOUR_TO_FOUR, exporter="torchscript")
-    (note,) = [note for note in converted.conversion.notes if "constant of the trace" in note]
+    (note,) = [note for note in converted.conversion.notes if "constants of the trace" in note]
     assert note.startswith("values that Python computes at test_torch_exporters.py:")
 
 

@@ -311,7 +311,7 @@ def test_a_copy_of_our_own_file_is_the_same_bytes(two: Converted, bench: Bench) 
 def test_a_file_from_elsewhere_without_a_signature_is_refused_with_what_to_declare(bench: Bench) -> None:
     source = bench.folder / "given.pt"
     torch.jit.save(trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(source))
-    with pytest.raises(UsageError, match="does not say the names of its inputs and outputs") as caught:
+    with pytest.raises(UsageError, match="has no names of inputs and outputs") as caught:
         bench.convert("torchscript", source, to="torchscript")
     assert "declare model.inputs and model.outputs" in caught.value.hint
 

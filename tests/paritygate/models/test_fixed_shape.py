@@ -103,7 +103,10 @@ _TEXT = sign({"a": "string[batch, n]"}, {"y": "float32[batch]"})
         ({"dims": {"batch": 1}, "pad": {}, "dtypes": {"scale": "float16"}}, "cannot be given as 'float16'"),
         ({"dims": {"batch": 1}, "pad": {}, "signature": _OTHER_ROWS}, "rows of the input b: float32[n, 4] are counted"),
         ({"dims": {"batch": 1}, "pad": {}, "signature": _PAIRS}, "is not axis 0 of the input a"),
-        ({"dims": {"batch": 1}, "pad": {}, "signature": _REDUCED}, "the output y: float32[1] has it not exactly once"),
+        (
+            {"dims": {"batch": 1}, "pad": {}, "signature": _REDUCED},
+            "the output y: float32[1] does not have it exactly once",
+        ),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _LONGER}, "the output y: float32[batch, 2*n] has a dim that"),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _UNKNOWN}, "the output y: float32[batch, ?] has a dim that"),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _TEXT}, "pad gives 0 for 'a', which string cannot hold"),

@@ -494,7 +494,7 @@ def test_rows_that_are_drawn_anew_are_no_common_ground(with_samples: Callable[[s
     source, variant = benchmark(with_samples("drawn")).variants
 
     assert source.points
-    assert "other rows than the ones before" in variant.error
+    assert "different rows than before" in variant.error
 
 
 def _job(run: RunFolder, folder: Path) -> WorkerJob:

@@ -558,5 +558,5 @@ def test_a_choice_by_speed_that_shall_not_be_measured_is_refused_before_any_work
     called = desk.call("run", "--verbose", "spec.yaml", "--no-benchmark")
 
     assert called.code == 2
-    assert "it releases by speed, which --no-benchmark does not measure" in called.err
+    assert "its release is chosen by speed, which --no-benchmark does not measure" in called.err
     assert not (desk.folder / "artifacts").exists()

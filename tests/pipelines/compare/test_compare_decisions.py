@@ -242,7 +242,7 @@ def test_a_label_that_is_not_the_argmax_in_the_reference_is_wrong_usage(bench: B
     outcome = bench.given(_with_labels(logits, labels), _with_labels(logits * 1, other), "--argmax-of", "label=logits")
 
     assert outcome.code == 2
-    assert "the reference's own is another place" in " ".join(outcome.err.split())
+    assert "the reference's own argmax differs" in " ".join(outcome.err.split())
 
 
 def test_a_rate_that_so_few_rows_cannot_show_is_inconclusive(bench: Bench) -> None:

@@ -395,7 +395,7 @@ def test_where_a_release_cannot_be_read_no_run_of_its_model_goes(desk: Desk) -> 
     assert len(_runs(desk)) == 3
     assert {run["model"] for run in called.data["removed"]} == {"other"}
     assert "it is not known whether it was released" in called.data["kept"][0]["why"]
-    assert "note: what was released is not known" in desk.call("runs").out
+    assert "note: the releases are unknown" in desk.call("runs").out
 
 
 def test_a_run_that_is_open_stays(desk: Desk) -> None:

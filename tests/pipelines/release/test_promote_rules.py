@@ -133,7 +133,7 @@ def test_where_the_spec_wants_no_fallback_nothing_is_released(run: Desk) -> None
 
     assert called.code == 5
     assert (
-        "nothing to release: no converted variant passed for cpu (onnx-fp32: fail), and the spec wants no" in called.err
+        "nothing to release: no converted variant passed for cpu (onnx-fp32: fail), and the spec has no" in called.err
     )
     assert "hint: " in called.err
     assert run.releases == ["tiny/1"]

@@ -308,7 +308,7 @@ def test_fewer_probes_than_the_spec_asks_for_leave_the_evidence_alone(desk: Desk
     assert called.code == 1, str(called)
     assert {path: path.read_bytes() for path in before} == before
     assert "note: the result is in" in called.out
-    assert "probes that the spec asks for were left out (batches)" in called.out
+    assert "probes of the spec were left out (batches)" in called.out
     assert (run / "scratch/evidence.json").is_file()
 
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 _GPU = "cuda:sm90"
 _TARGETS = ["onnx-fp32", "onnx-fp16"]
-_OTHERWISE = "was judged by other rules than the run's spec asks for now"
-_RECORDED_OTHERWISE = "was recorded by other rules than the run's spec asks for now"
+_OTHERWISE = "was judged by other rules than the run's spec has now"
+_RECORDED_OTHERWISE = "was recorded by other rules than the run's spec has now"
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
     assert run["release"] is None
     assert "required and not passed: onnx-fp32 (inconclusive)" in called.out
     assert called.data["runs"][0]["not_released"].endswith("and alias prod is neither set nor moved")
-    assert "such as more samples, and run it again" in called.out
+    assert "such as with more samples, and run it again" in called.out
     assert desk.releases == []
 
 
@@ -174,7 +174,7 @@ def test_an_inconclusive_run_without_fallback_releases_nothing(desk: Desk) -> No
     assert called.code == 0
     assert called.data["runs"][0]["release"] is None
     assert "nothing to release: no converted variant passed for cpu (onnx-fp32: inconclusive)" in called.out
-    assert "the spec wants no fallback" in called.data["runs"][0]["not_released"]
+    assert "the spec has no fallback" in called.data["runs"][0]["not_released"]
     assert desk.releases == []
 
 

@@ -273,7 +273,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
         (_static(static={"batch": 65}), "dim 'batch' is fixed at 65, but model.dims allows 1 to 64"),
         (
             _static(static={"length": 8}),
-            "the input ids: int64[batch, length] has a fixed dim besides rows, and pad has",
+            "the input ids: int64[batch, length] has a fixed dim besides rows, but pad has",
         ),
         (
             _static("savedmodel-fp32", static={"batch": 1}),

@@ -487,7 +487,7 @@ def test_a_shared_weight_is_changed_for_one_reader_alone() -> None:
 
 
 def test_an_unknown_fault_is_refused() -> None:
-    with pytest.raises(UsageError, match="no fault 'gremlin' exists") as raised:
+    with pytest.raises(UsageError, match="no fault is named 'gremlin'") as raised:
         mutate(_model("counter"), "gremlin", _context("gremlin"))
     assert "faults and equivalent rewrites are: weights-bf16" in raised.value.hint
 

@@ -559,7 +559,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
         call("--url", url)
 
     assert str(caught.value) == (
-        f"tune needs a Triton server, and {url} does not answer as one: the server at {url} has no model at "
+        f"tune needs a Triton server, but {url} does not answer as one: the server at {url} has no model at "
         "/v2/models/adds/infer: Not Found"
     )
     assert caught.value.exit_code == 5
@@ -581,7 +581,7 @@ def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Res
         (["--url", "grpc://127.0.0.1:1/adds"], "expected HTTP"),
         (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
         (["--out", "nothing"], "nothing has no view of adds"),
-        (["--rows", "17"], "a request of 17 rows is more than the server takes"),
+        (["--rows", "17"], "a request of 17 rows is more than the server accepts"),
         (["--endpoint", "requests_per_second=5"], "does not apply here"),
     ],
 )

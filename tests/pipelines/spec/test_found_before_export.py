@@ -292,8 +292,8 @@ def test_an_output_of_another_size_than_declared_is_found_before_the_model_is_co
     _tokens(desk, width=4)
     said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--verbose"))
     assert said == (
-        "error: tiny: model.outputs declares logits: float32[batch, 4], but for the first 8 rows of the "
-        "samples with float32[8, 3]\n"
+        "error: tiny: model.outputs declares logits: float32[batch, 4], but the source returns "
+        "float32[8, 3] for the first 8 rows of the samples\n"
         "hint: declare the output, model.outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or correct the "
         "model\n"
     )
@@ -333,7 +333,7 @@ def test_a_module_is_tried_without_a_change_of_its_buffers_attributes_and_mode()
     signature = Signature(inputs=(x,), outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),))
     batch = Batch(inputs={"x": np.ones((5, 4), np.float32)}, ids=list("abcde"))
 
-    with pytest.raises(UsageError, match=r"y: float32\[batch, 2\], but for the first 5 rows"):
+    with pytest.raises(UsageError, match=r"y: float32\[batch, 2\], but the source returns .* for the first 5 rows"):
         check_declared_outputs(LoadedModel(ref=source, model=module), signature, batch)
 
     assert (module.calls.item(), module.seen, module.training) == (0, [], True)

@@ -158,7 +158,10 @@ def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:
 
     line, *to_do = finding_lines({"onnx-fp32": one, "onnx-fp16": two, "openvino-fp32": right})
 
-    assert [words.split(",")[0] for words in to_do[:2]] == ["  if the service can get such a row", "  if it never can"]
+    assert [words.split(",")[0] for words in to_do[:2]] == [
+        "  if the service can receive such a row",
+        "  if it never can",
+    ]
     assert line.startswith(f"out-of-sample finding: onnx-fp32, onnx-fp16: probe_masks: {_EDGE}, ")
     assert "max_abs_diff: 0.4 > 0.0001" in line
     assert line.endswith("(numbers of onnx-fp32)")

@@ -127,7 +127,7 @@ def test_the_report_says_which_exporter_said_what(packed: Desk) -> None:
     packed.spec(model=_packed_model(), promote={"alias": None})
     called = packed.call("run", "spec.yaml", "--verbose")
     assert called.code == 0, str(called)
-    assert "note: exported by torchscript; dynamo did not convert it: torch.export does not trace" in called.out
+    assert "note: exported by torchscript; dynamo did not convert it: torch.export cannot trace" in called.out
     (path,) = (packed.folder / "artifacts" / "runs").rglob("report.md")
     report = path.read_text(encoding="utf-8")
     assert "dynamo: torch.export cannot trace the module: TypeError" in report
