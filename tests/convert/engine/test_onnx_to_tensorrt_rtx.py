@@ -400,10 +400,10 @@ def test_a_file_that_is_no_onnx_is_refused(bench: Bench) -> None:
 
 def test_dims_without_sizes_are_refused(bench: Bench) -> None:
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"})
-    with pytest.raises(UsageError, match="no sizes are declared of dim 'batch'") as caught:
+    with pytest.raises(UsageError, match="no sizes are declared for dim 'batch'") as caught:
         _engine(bench, bench.onnx_file(_RELU), signature=signature)
     assert "model.dims" in caught.value.hint
-    with pytest.raises(UsageError, match="no sizes are declared of dim 'batch'"):
+    with pytest.raises(UsageError, match="no sizes are declared for dim 'batch'"):
         _engine(bench, bench.onnx_file(_RELU), signature=None)
 
 

@@ -135,7 +135,7 @@ def test_a_damaged_or_other_archive_is_refused_by_what_it_is(bench: Bench, fault
     path = _saved(bench.folder, _Two().eval())
     content = bytearray(path.read_bytes())
     messages = {
-        "flipped": "the bytes of .*weight",
+        "flipped": "checksum mismatch of .*weight",
         "cut off": "given.pt2 is corrupt",
         "torchscript": "is TorchScript, not",
     }

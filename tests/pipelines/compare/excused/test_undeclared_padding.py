@@ -416,7 +416,7 @@ def test_a_recording_counts_where_it_is_told_to(bench: Bench) -> None:
     assert bench.compare(folder, candidate, "--samples", samples, *asked).code == 0
     assert bench.compare(folder, candidate, "--samples", samples).code == 2
     assert main(["record", "--run", folder, *asked]) == 2
-    assert "record --run takes no --valid-where: because the run's spec sets it" in bench.capture.readouterr().err
+    assert "record --run takes no --valid-where, because the run's spec sets it" in bench.capture.readouterr().err
 
 
 _SPEC = """
