@@ -203,7 +203,7 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
         raise
     except Exception as err:
         msg = f"{job.what} failed: {in_one_line(err)}"
-        raise job.crash_error(msg, hint="the exception that this one was raised from says where") from err
+        raise job.crash_error(msg, hint="see the original exception for the place") from err
 
 
 def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Listener | None = None) -> StartedChild:
@@ -327,9 +327,7 @@ def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
     """End the child, and return the error that others wrote into its pipe."""
     stop_child(child)
     shown = garbage[:_SHOWN_OF_GARBAGE].decode(errors="replace")
-    msg = (
-        f"{child.job.what} failed: something else than paritygate wrote {shown!r} into its pipe{_last_lines(child.job)}"
-    )
+    msg = f"{child.job.what} failed: other code than paritygate wrote {shown!r} into its pipe{_last_lines(child.job)}"
     return child.job.crash_error(msg, hint=HINT_OF_GARBAGE)
 
 

@@ -155,7 +155,7 @@ def _write(place: Place, file: str, content: bytes) -> bool:
     """Write a file of ours that nobody edited, and return whether it changed."""
     before = place.read(file)
     if before is not None and not is_ours(before):
-        msg = f"{place.path_of(file)} exists and this command did not write it, so it is not changed"
+        msg = f"{place.path_of(file)} exists but this command did not write it, so it is not changed"
         raise UsageError(msg, hint="write to another folder with --out, or under another --name")
     if before is not None:
         check_as_written(before, place.path_of(file), keep="remove it, and make the change in the cluster or kustomize")

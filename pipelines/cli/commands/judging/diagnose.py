@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     "minimal",
     type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Put two models of at most 10 nodes here that show the first fault alone, for a converter's issue tracker.",
+    help="Write two models of at most 10 nodes here that show only the first fault, for a converter's issue tracker.",
 )
-@click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal, and no drawn ones.")
+@click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal instead of random ones.")
 @click.option(
     "--report",
     type=WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write an HTML page with the places, and the graphs of both models there.",
+    help="Write an HTML page with the places and the graphs of both models here.",
 )
 @click.option(
     "--node-data",
@@ -96,7 +96,7 @@ def command(
     elif run_folder is not None and variant and not (reference or samples):
         request = _request_of_run(run_folder, variant)
     else:
-        msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME, and not both"
+        msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME (expected one of them)"
         raise UsageError(msg, hint="see convert-and-validate diagnose --help")
     request = _checked(request, minimal, with_inputs=with_inputs, node_data=node_data)
     with progress_of("diagnose", is_quiet=quiet) as progress:

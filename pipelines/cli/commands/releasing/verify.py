@@ -29,7 +29,7 @@ from paritygate.roots import Root
     "is_enforcing",
     default=True,
     show_default=True,
-    help="End with 5 if the check fails, or only print what differs.",
+    help="Exit with 5 if the check fails, or only print the differences.",
 )
 @repository_option
 @json_option
