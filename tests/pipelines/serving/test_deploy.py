@@ -254,6 +254,14 @@ def test_words_that_other_readers_take_for_numbers_or_booleans_are_quoted(
     assert 'name: "n"\n' in text
 
 
+def test_a_digest_of_another_form_is_wrong_usage(make_release: Callable[..., StoredRelease]) -> None:
+    make_release()
+    with pytest.raises(UsageError, match="--manifest is 'sha256:0000'"):
+        CliRunner().invoke(
+            cli, ["verify", "adds", "1", "--manifest", "sha256:0000"], standalone_mode=False, catch_exceptions=False
+        )
+
+
 def test_resources_are_those_that_the_release_measured(
     tmp_path: Path, make_release: Callable[..., StoredRelease], deploy: Callable[..., list[dict[str, Any]]]
 ) -> None:
