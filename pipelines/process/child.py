@@ -103,6 +103,7 @@ class ChildJob:
     what: str  # for messages: `converter torch to onnx`
     time_limit_s: float
     crash_error: type[ParitygateError]  # raised for a crash or hang
+    killed_error: type[ParitygateError] | None = None  # raised in place of it where a signal ended the child
     is_log_kept: bool = True  # else no message names it
     for_messages: Mapping[str, Any] = field(default_factory=dict)  # arguments without effect on the result
 
@@ -457,7 +458,8 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
         _check_room(job.folder)
         msg = f"{job.what} {_ending(child.process.returncode)}{_during(stage)}{_lines_of_crash(job)}"
         hint = f"{_SEE[job.is_log_kept]}{'; the other variants are not affected' if job.is_log_kept else ''}"
-        raise job.crash_error(msg, hint=hint) from _end_as_cause(job)
+        killed = job.killed_error if child.process.returncode < 0 else None
+        raise (killed or job.crash_error)(msg, hint=hint) from _end_as_cause(job)
     outcome = _outcome(child)
     if outcome["status"] == "ok":
         return outcome["value"]

@@ -78,6 +78,8 @@ _CONTRACT = {
     "fp16_range": "with each value rounded to FP16, as on a GPU, {cause}. This CPU computes FP16 in FP32, which hides "
     "the overflow",
     "fp16_range.hidden": "{rows} of {every:#row} overflow on the way and come out wrong",
+    "fp16_range.unknown": "with each value rounded to FP16, as on a GPU, values are beyond their limits. It is unknown "
+    "whether they overflow: {reason}",
     "fp16_range.open": ". Use onnx-mixed or onnx-bf16, validate with --device cuda, or declare promote.for: [cpu]",
     "provider": "{side}: {cause}",
     "distinct": "reference and candidate are different files",

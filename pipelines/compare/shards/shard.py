@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import LostWorkerError, UsageError
+from paritygate.errors import BackendError, LostWorkerError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.shards.part import MOST_SHARDS
@@ -120,7 +120,8 @@ def measure_shard(
             folder=folder,
             what=f"shard {shard} of the comparison of {job.candidate.name} with {job.reference.name}",
             time_limit_s=time_limit_s,
-            crash_error=LostWorkerError,
+            crash_error=BackendError,
+            killed_error=LostWorkerError,
             is_log_kept=False,
         )
         value = do_job(child, progress)

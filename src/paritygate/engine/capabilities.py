@@ -51,10 +51,7 @@ class Capabilities:
             raise UsageError(msg, hint="leave timing_cache out")
 
     def check_precision(self, precision: Precision) -> None:
-        """Raise UsageError if the library does not compute in the precision, or no engine has it."""
-        if precision not in DTYPE_OF_PRECISION:
-            msg = f"engines cannot be built in {precision} (allowed: {', '.join(map(str, DTYPE_OF_PRECISION))})"
-            raise UsageError(msg, hint="give one of these in the target, such as tensorrt-fp16")
+        """Raise UsageError if the library does not compute in the precision."""
         dtype = DTYPE_OF_PRECISION[precision]
         if dtype not in self.dtypes:
             msg = f"{self.title} has no dtype {dtype}, which {precision} needs (it has: {self._dtypes})"

@@ -226,14 +226,6 @@ def test_fp32_is_refused_where_tf32_cannot_be_switched_off() -> None:
     assert caught.value.hint == "install another version, or choose another precision"
 
 
-def test_no_engine_is_of_mixed_precision() -> None:
-    with pytest.raises(UsageError) as caught:
-        capabilities_of(stand_in()).check_precision(Precision.MIXED)
-
-    assert str(caught.value) == "engines cannot be built in mixed (allowed: fp32, tf32, fp16, bf16, int8)"
-    assert caught.value.hint == "give one of these in the target, such as tensorrt-fp16"
-
-
 @pytest.mark.rtx
 def test_rtx_builds_ahead_of_time_and_computes_in_every_precision(capable_rtx: Capabilities, rtx: ModuleType) -> None:
     capable_rtx.check(EngineSettings(workspace_mb=512, optimization_level=3, compute_capabilities=("8.6", "8.9")))

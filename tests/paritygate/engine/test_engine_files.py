@@ -347,11 +347,11 @@ def test_a_library_that_does_not_load_is_missing_in_words(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("hidden", "name", "words", "extra"),
     [
-        ("tensorrt", "tensorrt", "tensorrt is needed to make and run engines, and is not available", "gpu"),
+        ("tensorrt", "tensorrt", "tensorrt is needed to make and run engines, but is not available", "gpu"),
         (
             "tensorrt_rtx_bindings",
             "tensorrt-rtx",
-            "tensorrt-rtx is needed to make engines ahead of time, without a GPU, and is not available",
+            "tensorrt-rtx is needed to make engines ahead of time, without a GPU, but is not available",
             "tensorrt-rtx",
         ),
     ],
