@@ -213,7 +213,9 @@ def test_rows_differ_only_if_the_model_can_tell(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=rows, number=np.arange(20))
     np.savez(tmp_path / "calibration.npz", x=rows, number=np.arange(100, 120))
 
-    with pytest.raises(UsageError, match=r"of the 20 calibration rows in calibration.npz, 20 are among the rows"):
+    with pytest.raises(
+        UsageError, match=r"of the 20 calibration rows in calibration.npz, 20 are among the compared rows"
+    ):
         open_calibration(_request(tmp_path), _SIGNATURE)
 
 

@@ -304,7 +304,7 @@ def test_a_model_that_changed_since_it_answered_is_not_packed(packed: Desk) -> N
     called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
-    assert "from: model.onnx was changed\nhint: start a new run" in called.err
+    assert "reference: model.onnx was changed\nhint: start a new run" in called.err
 
 
 @pytest.mark.tensorflow
@@ -543,7 +543,7 @@ def test_a_link_out_of_the_run_is_not_packed(packed: Desk) -> None:
     called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
-    assert "notes.txt is a link to a place outside its folder, which cannot be packed" in called.err
+    assert "notes.txt is a link that leaves its folder, which cannot be packed" in called.err
 
 
 def test_another_file_in_its_place_is_left_alone_and_an_older_pack_is_not(packed: Desk) -> None:

@@ -150,7 +150,7 @@ def test_a_looser_limit_makes_nothing_better(desk: Desk) -> None:
     called = gate(desk)
 
     assert called.code == 1
-    assert "note: onnx-fp32 was held to other limits then" in called.out
+    assert "note: onnx-fp32 had other limits then" in called.out
 
 
 def test_what_is_no_longer_looked_at_is_said(desk: Desk) -> None:

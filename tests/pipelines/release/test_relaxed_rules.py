@@ -53,7 +53,7 @@ def test_the_line_of_yaml_that_asks_as_much_again_is_taken(desk: Desk) -> None:
 
     assert refused.code == 2
     assert all(name in refused.err for name in (first, second, "1e-12", "1e-11"))
-    line = yaml.safe_load(refused.err.partition("again: ")[2].partition(", or write")[0])
+    line = yaml.safe_load(refused.err.partition("rules: ")[2].partition(", or give")[0])
     assert line == {"tolerance": {"onnx-fp16": {"max_abs_diff": 1e-12}}}
     desk.spec(**{**_limit(0.1), **line})
     # It is judged again, and fails by its own limit.
