@@ -354,7 +354,7 @@ def test_dynamic_quantization_of_convolutions_is_refused_with_the_figure(bench: 
     calibration = Calibration(read=lambda: iter(()), tool="onnxruntime", method="dynamic")
 
     with pytest.raises(
-        UsageError, match=r"this one has 2 convolutions: .* about 5 times slower than in FP32"
+        UsageError, match=r"this one has 2 convolutions: ResNet50 .* about 5 times slower than in FP32"
     ) as caught:
         _to_int8(bench, _conv_net(bench.folder), calibration)
     assert "method: minmax" in caught.value.hint

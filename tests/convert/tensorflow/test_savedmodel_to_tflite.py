@@ -163,7 +163,7 @@ def test_batches_of_every_shape_count_however_they_come(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("calibration", "message"),
     [
-        (None, "there is no calibration"),
+        (None, "needs real inputs for calibration"),
         (_by(), "the calibration holds none"),
         (_by({"z": _X}), "have no 'x'"),
     ],
