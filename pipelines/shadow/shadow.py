@@ -61,7 +61,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
         InputFileError: The captured file cannot be read.
         ZeroRowsError: It holds no request.
-        MeasurementError: The answers are wrong, and may be those of another release.
+        MeasurementError: The answers may be those of another release.
         ParitygateError: The released file fails on a request.
     """
     details = show(request.repository, request.model, request.which)
@@ -100,7 +100,7 @@ def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally)
     """Return the file without the answers of other releases, as far as the numbers in the answers show them.
 
     A server that never reports the number of this release may number models freely, such as always 1. Its values show
-    what it serves, unless they are wrong.
+    what it serves.
     """
     numbers = dict.fromkeys(str(record.version) for record in details.history if record.version is not None)
     release = ReleaseNumber(model=details.model, version=str(details.version), others=tuple(numbers))
@@ -114,10 +114,10 @@ def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally)
 
 
 def _check_doubt(tally: _Tally, details: ReleaseDetails) -> None:
-    """Raise MeasurementError for wrong answers that may be right ones of another release."""
-    if tally.is_doubtful and tally.verdict is Verdict.ROLLBACK:
+    """Raise MeasurementError where the server seems to serve another release, by its number and by most values."""
+    if tally.is_doubtful and tally.agreement < 0:
         versions, own = " and ".join(tally.reported_versions), details.version
-        msg = f"the answers are not those of version {own}, and the server reports version {versions}"
+        msg = f"most answers differ from version {own}, and the server reports version {versions}"
         hint = "if it numbers models freely, leave model_version out of the captured answers"
         raise MeasurementError(msg, hint=f"restart the server with version {own}, and capture again; {hint}")
 
@@ -189,6 +189,7 @@ class _Tally:
     other_versions: dict[str, None] = field(default_factory=dict)
     reported_versions: tuple[str, ...] = ()
     is_doubtful: bool = False  # no answer reports this release, and some report another one
+    agreement: int = 0  # compared rows whose values are within the limits, less the others
     is_last_line_cut_off: bool = False
     shares: float = 0.0
     first_changed: int | None = None
@@ -219,6 +220,8 @@ class _Tally:
             beyond_limits=int(answered.beyond.sum()),
             changed_near_the_boundary=int((answered.flipped & ~answered.outside).sum()),
         )
+        differs = (answered.outside | answered.beyond) & ~answered.noise
+        self.agreement += int((~answered.noise).sum()) - 2 * int(differs.sum())
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)
 

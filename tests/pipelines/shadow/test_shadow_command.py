@@ -153,25 +153,28 @@ def test_answers_of_another_release_are_not_judged(released_twice: Desk) -> None
 
 
 @pytest.mark.parametrize(
-    ("version", "wrong_every", "code"),
+    ("version", "wrong", "code"),
     [
-        ("1", 0, 0),  # always 1, and right
-        ("1", 2, 5),  # perhaps the release before
-        ("7", 0, 0),  # no release
-        ("7", 2, 1),
-        (True, 0, 0),  # no version
+        ("1", {}, 0),  # always 1, and right
+        ("1", {"wrong_every": 2}, 1),  # half of its answers are those of this release
+        ("1", {"wrong_every": 1}, 5),  # perhaps the release before
+        ("1", {"moved_every": 1}, 5),  # with the same decisions
+        ("7", {}, 0),  # no release
+        ("7", {"wrong_every": 1}, 1),
+        (True, {}, 0),  # no version
     ],
 )
 def test_a_server_that_may_number_freely_is_judged_by_its_values(
-    released_twice: Desk, version: str, wrong_every: int, code: int
+    released_twice: Desk, version: str, wrong: dict[str, int], code: int
 ) -> None:
-    _capture(released_twice, 400, wrong_every=wrong_every, versions=(version,))
+    _capture(released_twice, 400, versions=(version,), **wrong)
+    options = ("--max-flip-rate", "0.02", "--decision", "logits:argmax")
     with jobs_done_here():
-        called = released_twice.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
+        called = released_twice.json("shadow", "tiny", "--captured", "traffic.jsonl", *options)
 
     assert called.code == code, str(called)
     if code == 5:
-        assert "rollback" not in called.err + called.out
+        assert not {"rollback", "promote"} & {*(called.err + called.out).lower().split()}
     else:
         assert called.data["reported_versions"] == ([] if version is True else [version])
         assert (called.data["requests"], called.data["other_versions"]) == (400, [])
