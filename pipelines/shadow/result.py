@@ -47,7 +47,7 @@ class ShadowResult:
     decided_after: int | None = None  # the request after which the rollback was certain
     captured: str = ""  # the file
     is_last_line_cut_off: bool = False  # so that it was left out
-    inputs: tuple[InputDrift, ...] | None = None  # never change the verdict; None where the release has no survey
+    inputs: tuple[InputDrift, ...] | None = None  # never change the verdict; None if not measured
 
     @property
     def exit_code(self) -> ExitCode:

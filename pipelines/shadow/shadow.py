@@ -173,7 +173,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         decided_after=tally.decided_after,
         captured=str(request.captured),
         is_last_line_cut_off=tally.is_last_line_cut_off,
-        inputs=None if tally.inputs is None else tally.inputs.finish(),
+        inputs=tally.inputs.finish() if tally.inputs is not None and tally.counts["rows"] else None,
         **counts,
     )
 

@@ -101,11 +101,13 @@ def _not_changed(result: ShadowResult) -> Iterator[str]:
 def _of_inputs(result: ShadowResult) -> Iterator[str]:
     """Yield the findings about inputs."""
     if result.inputs is None:
-        yield "inputs: not measured, because the release holds no survey of its inputs"
+        why = "the release holds no survey of its inputs" if result.rows else "no request was judged"
+        yield f"inputs: not measured, because {why}"
         return
     findings = [item for item in result.inputs if item.is_finding]
     if not findings:
-        yield "inputs: like those of the samples"
+        seen = "values" if result.inputs else "no value"
+        yield f"inputs: {seen} outside of the samples' ranges{', no more than by chance' if result.inputs else ''}"
     for item in findings:
         seen = f" ({item.seen})" if item.seen else ""
         yield f"finding: input {item.input}: {_UNLIKE[item.kind]} in {item.requests:,} of {item.of:,} requests{seen}"
