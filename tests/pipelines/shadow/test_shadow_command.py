@@ -197,6 +197,25 @@ def test_a_server_whose_answers_nobody_can_read_is_rolled_back(finished: Desk) -
     assert "secret" not in called.out + called.err + json.dumps(called.data)
 
 
+@pytest.mark.parametrize(("unfit", "code"), [(1, 0), (200, 3), (400, 2)])
+def test_requests_that_the_release_does_not_accept_are_counted(finished: Desk, unfit: int, code: int) -> None:
+    _capture(finished, 400)
+    traffic = finished.folder / "traffic.jsonl"
+    lines = traffic.read_text(encoding="utf-8").splitlines(keepends=True)
+    other = [line.replace('"x"', '"features"') for line in lines[:unfit]]
+    traffic.write_text("".join([*other, *lines[unfit:]]), encoding="utf-8")
+
+    with jobs_done_here():
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.03")
+
+    assert called.code == code, str(called)
+    if code == 2:
+        assert "traffic.jsonl, line 1" in " ".join(called.err.split())
+    else:
+        found = called.data
+        assert (found["unfit"], found["first_unfit"], found["requests"]) == (unfit, 1, 400 - unfit)
+
+
 def test_values_beyond_their_limits_are_counted_where_no_decision_changes(finished: Desk) -> None:
     _capture(finished, 40, moved_every=4, wrong_every=8)
     with jobs_done_here():

@@ -72,7 +72,7 @@ def _counted_apart(result: ShadowResult) -> Iterator[str]:
     if result.is_last_line_cut_off:
         yield f"note: the last line of {result.captured} is cut off, and was left out"
     if result.verdict == Verdict.HOLD and result.until_promoted is None:
-        yield "PROMOTE is not possible, because too many requests are refused"
+        yield "PROMOTE is not possible, because too many requests are refused or do not fit"
     if result.until_promoted is not None:
         yield f"PROMOTE needs {counted(result.until_promoted, 'more request')} without a changed answer"
 
@@ -87,6 +87,9 @@ def _not_changed(result: ShadowResult) -> Iterator[str]:
         yield f"unanswered: {counted(result.unanswered, 'request')}{unreadable}, each counted as changed"
     if result.refused:
         yield f"refused: {counted(result.refused, 'request')} with a status from 400 to 499"
+    if result.unfit:
+        first = f"the first is line {result.first_unfit}"
+        yield f"not judged: {counted(result.unfit, 'request')} that the release does not accept; {first}"
     if result.of_other_versions:
         versions = " and ".join(result.other_versions)
         yield f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered"
