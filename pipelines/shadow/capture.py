@@ -36,6 +36,8 @@ OK = range(200, 300)
 _ROWS_AT_ONCE = 256
 # Its own words may hold values.
 _UNREADABLE = "an answer that cannot be read"
+# In place of an answer that is no JSON: its text may be confidential.
+UNREADABLE = ""
 _UNFIT = "the release does not accept the request"
 _FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
 
@@ -223,6 +225,8 @@ def _reported(response: object, key: str) -> str:
 def _why_unanswered(status: object, response: object) -> str:
     if type(status) is not int or status not in OK:
         return f"status {shown(status)}"
+    if isinstance(response, str):
+        return _UNREADABLE
     if not isinstance(response, dict) or "error" in response or "outputs" not in response:
         return "no outputs"
     return ""

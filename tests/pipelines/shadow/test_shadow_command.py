@@ -235,4 +235,4 @@ def test_a_release_is_named_as_for_other_commands(finished: Desk, release: tuple
 
     assert (called.code, called.data["model"], called.data["version"]) == (3, "tiny", 1), str(called)
     assert called.data["until_promoted"] > 6000
-    assert (called.data["rows"], called.data["inputs"]) == (0, None), "without a judged request, inputs are not measured"
+    assert (called.data["rows"], called.data["inputs"]) == (0, None), "without a judged request"

@@ -51,7 +51,9 @@ def print_capture(result: CaptureResult, shown: Shown) -> None:
     """Print what was captured, and what was not."""
     facts = []
     if result.unanswered:
-        facts.append(f"{counted(result.unanswered, 'captured request')} got no answer, or an error")
+        facts.append(
+            f"{counted(result.unanswered, 'captured request')} got no answer, an error, or an answer that cannot be read"
+        )
     if result.lost:
         facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
     if result.unreadable:
