@@ -51,9 +51,7 @@ def print_capture(result: CaptureResult, shown: Shown) -> None:
     """Print what was captured, and what was not."""
     facts = []
     if result.unanswered:
-        facts.append(
-            f"{counted(result.unanswered, 'captured request')} got no answer, an error, or an answer that cannot be read"
-        )
+        facts.append(f"{counted(result.unanswered, 'captured request')} got no readable answer, or an error")
     if result.lost:
         facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
     if result.unreadable:
