@@ -139,7 +139,7 @@ def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -
         if seen.keys() >= {*wanted}:
             return
     missing = next(name for name in wanted if name not in seen)
-    msg = f"no answer in {captured.name} has the output {missing!r} (seen of its outputs: {', '.join(seen) or 'none'})"
+    msg = f"no answer in {captured.name} has the output {missing!r} (seen: {', '.join(seen) or 'none'})"
     raise UsageError(msg, hint=f"write the answers under the names of the release: {', '.join(wanted)}")
 
 

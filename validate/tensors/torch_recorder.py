@@ -60,7 +60,7 @@ class Recorder:
         self._writes: dict[int, int] = {}
         self._writer: dict[int, str] = {}
         self._counts: dict[str, int] = {}
-        # What the runner does before and after the module is no part of it.
+        # What the runner does before and after the module is not a part of it.
         self.is_paused = True
 
     @contextlib.contextmanager

@@ -399,7 +399,7 @@ def test_the_wrong_half_of_a_pair_is_wrong_usage(tmp_path: Path, keys: Keys) -> 
     with pytest.raises(UsageError, match="is a private key"):
         read_verifying_key(keys.private_file)
     (tmp_path / "text.pem").write_text("no key")
-    with pytest.raises(UsageError, match="is no key in PEM format"):
+    with pytest.raises(UsageError, match="is not a PEM key"):
         read_verifying_key(tmp_path / "text.pem")
     with pytest.raises(InputFileError, match="could not be read"):
         read_verifying_key(tmp_path / "missing.pem")

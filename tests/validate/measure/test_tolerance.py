@@ -110,7 +110,7 @@ def test_the_limit_of_a_row_has_no_floor_where_the_output_is_of_a_coarse_dtype(d
 def test_the_steps_are_those_of_the_precision_where_the_output_is_finer(
     precision: Precision, step_at_eleven: float
 ) -> None:
-    # The values are near each other: what is computed in FP16 and returned as float32 is no finer for that.
+    # The values are near each other: what is computed in FP16 and returned as float32 is not a finer for that.
     values = (11 + np.random.default_rng(0).uniform(-0.1, 0.1, (64, 1))).astype(np.float32)
     spread = float(np.quantile(np.abs(values - np.median(values)), 0.9, method="lower")) / 1.6448536
     default = min(DEFAULT_TOLERANCES[precision].max_abs_diff, SHARES_OF_SPREAD[precision] * spread)
@@ -236,7 +236,9 @@ def test_what_is_not_finite_does_not_enter_scale_or_size() -> None:
 
 
 def test_what_is_read_twice_must_start_again() -> None:
-    with pytest.raises(TypeError, match="the arrays are read more than once: give a list, or what starts again"):
+    with pytest.raises(
+        TypeError, match="give a list, or an iterable that restarts, because the arrays are read more than once"
+    ):
         profile_outputs("y", iter([(np.ones((2, 3), np.float32), 2)]), axis=None, dtype="float32")
 
 
