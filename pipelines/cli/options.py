@@ -143,7 +143,7 @@ class WrittenRepositoryPlace(RepositoryPlace, WrittenPath):
 
 
 class _FiniteFloat(click.FloatRange):
-    """A finite number above 0: for Click, NaN is within every range, and infinity above every bound."""
+    """A finite number: for Click, NaN is within every range, and infinity above every bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
         """Return the number, or raise a `BadParameter`."""
@@ -155,6 +155,7 @@ class _FiniteFloat(click.FloatRange):
 
 # For amounts: of time, of money.
 AMOUNT = _FiniteFloat(min=0, min_open=True)
+FACTOR = _FiniteFloat(min=1)
 
 metrics_option = click.option(
     "--metrics",

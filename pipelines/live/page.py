@@ -71,7 +71,7 @@ def live_facts(result: LiveResult, unsent: int, more: Iterable[tuple[str, Cell]]
     yield "requests", text(f"{result.requests:,}")
     yield "wrong answers", text(f"{result.wrong:,}")
     yield "rows that changed", text(f"{result.flips:,}")
-    yield "largest difference", text(share_of_limit(result.largest_share))
+    yield "largest difference", text(largest_words(result))
     yield "answered with an error", text(f"{result.errors:,}")
     yield "without an answer", text(f"{result.lost:,}")
     if unsent:
@@ -79,6 +79,11 @@ def live_facts(result: LiveResult, unsent: int, more: Iterable[tuple[str, Cell]]
     yield from more
     if result.first_failure is not None:
         yield "first failure", text(failure_words(result.first_failure))
+
+
+def largest_words(result: LiveResult) -> str:
+    """Return the text of the largest difference of all answers that were compared."""
+    return share_of_limit(result.largest_share) if result.answers > result.unreadable else "not measured"
 
 
 def failure_words(failure: Failure) -> str:

@@ -125,6 +125,7 @@ class LiveResult:
     requests: int = 0
     answers: int = 0
     wrong: int = 0
+    unreadable: int = 0  # of the wrong ones, those that cannot be read
     flips: int = 0
     errors: int = 0
     lost: int = 0

@@ -177,6 +177,7 @@ def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str
         requests=traffic.sent,
         answers=tally.answered,
         wrong=tally.wrong,
+        unreadable=tally.unreadable,
         flips=tally.flips,
         errors=tally.errors,
         lost=tally.lost,
@@ -189,8 +190,10 @@ def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str
 def failures(tally: Tally, *, when: str = "", is_gone: bool = False, unsent: int = 0) -> list[str]:
     """Return why what came back is a fail; `is_gone` if the server stopped answering, so that it got no more."""
     found = []
-    if tally.wrong:
-        found.append(f"{counted(tally.wrong, 'answer')} beyond the limits{when}")
+    if tally.unreadable:
+        found.append(f"{counted(tally.unreadable, 'answer')} that cannot be read{when}")
+    if tally.wrong > tally.unreadable:
+        found.append(f"{counted(tally.wrong - tally.unreadable, 'answer')} beyond the limits{when}")
     if tally.lost:
         found.append(f"{counted(tally.lost, 'request')} without an answer{when}")
     if tally.errors:

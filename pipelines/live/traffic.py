@@ -67,6 +67,7 @@ class Tally:
 
     answered: int = 0
     wrong: int = 0  # answered beyond the limits, or in another form
+    unreadable: int = 0  # of these, answers that cannot be read
     flips: int = 0  # rows whose answer is another, whether or not the limits explain it
     errors: int = 0
     lost: int = 0
@@ -209,7 +210,8 @@ class Traffic:
             by_outcome[each.answer.outcome].append(each.answer)
         answered = [(exchange, self.difference_of(exchange)) for exchange in by_outcome[Outcome.ANSWERED]]
         wrong = [pair for pair in answered if not pair[1].is_right]
-        largest = max((difference.share for _, difference in answered), default=0.0)
+        shares = [difference.share for _, difference in answered if difference is not _UNREADABLE]
+        largest = max(shares, default=0.0)
         statuses: dict[str, int] = {}
         for exchange in by_outcome[Outcome.ERROR]:
             statuses[exchange.why] = statuses.get(exchange.why, 0) + 1
@@ -218,6 +220,7 @@ class Traffic:
         return Tally(
             answered=len(answered),
             wrong=len(wrong),
+            unreadable=len(answered) - len(shares),
             flips=sum(difference.flips for _, difference in answered),
             errors=len(by_outcome[Outcome.ERROR]),
             lost=len(by_outcome[Outcome.LOST]),
@@ -251,6 +254,7 @@ def added(first: Tally, second: Tally) -> Tally:
     return Tally(
         answered=first.answered + second.answered,
         wrong=first.wrong + second.wrong,
+        unreadable=first.unreadable + second.unreadable,
         flips=first.flips + second.flips,
         errors=first.errors + second.errors,
         lost=first.lost + second.lost,

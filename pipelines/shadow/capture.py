@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, InputFileError
+from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.files import parse_json, read_json
 from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.json_values import array_of, shape_of, shown
 from paritygate.validate.runners.endpoint.tensors import name_and_dtype
 from paritygate.validate.runners.endpoint.words import in_short
+from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,9 @@ OK = range(200, 300)
 _ROWS_AT_ONCE = 256
 # Its own words may hold values.
 _UNREADABLE = "an answer that cannot be read"
+# In place of an answer that is no JSON: its text may be confidential.
+UNREADABLE = ""
+_UNFIT = "the release does not accept the request"
 _FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
 
 
@@ -47,6 +51,7 @@ class Exchange:
     outputs: Arrays | None = None  # None where the server gave no answer
     why: str = ""  # the reason why there are no outputs
     is_refused: bool = False  # as the client's error
+    is_unfit: bool = False  # the release does not accept the request
     served: str = ""  # the name of the model in the answer
     version: str = ""  # likewise
     is_of_other: bool = False  # the answer is that of another release; such a request is not judged
@@ -112,13 +117,29 @@ class CapturedFile:
             if type(status) is int and status in _CLIENT_ERRORS:
                 return Exchange(line=number, inputs={}, why=f"status {status}", is_refused=True)
             why = _why_unanswered(status, response)
-            inputs = _with_rows(_arrays(said.get("request", said), "inputs", self.signature.inputs))
+            sent = _mapping(said.get("request", said), "the request")
+            inputs = self._inputs(sent, is_answered=not why)
+            if inputs is None:
+                return Exchange(line=number, inputs={}, why=_UNFIT, is_unfit=True)
             outputs, why = (None, why) if why else self._outputs(response)
         except (ValueError, BackendError, RecursionError) as err:
             why = err.msg if isinstance(err, json.JSONDecodeError) else str(err)
             msg = f"{self.name}, line {number} is not a captured request: {why}"
             raise InputFileError(msg, hint=_FORM) from err
         return Exchange(line=number, inputs=inputs, outputs=outputs, why=why, served=served, version=version)
+
+    def _inputs(self, sent: Mapping[str, Any], *, is_answered: bool) -> Arrays | None:
+        """Return the inputs of a request, or None for one that the released file does not accept."""
+        try:
+            inputs = _with_rows(_arrays(sent, "inputs", self.signature.inputs))
+            if is_answered:
+                batch = Batch(inputs=inputs, ids=[str(row) for row in range(len(next(iter(inputs.values()))))])
+                check_shapes(batch, fit_inputs(batch, self.signature), self.signature)
+        except (ValueError, BackendError, UsageError, RecursionError):
+            if not isinstance(sent.get("inputs"), list | dict):
+                raise
+            return None
+        return inputs
 
     def _outputs(self, response: object) -> tuple[Arrays | None, str]:
         """Return the outputs of an answer, or why there are none: that is a fault of the server, not of the file."""
@@ -204,6 +225,8 @@ def _reported(response: object, key: str) -> str:
 def _why_unanswered(status: object, response: object) -> str:
     if type(status) is not int or status not in OK:
         return f"status {shown(status)}"
+    if isinstance(response, str):
+        return _UNREADABLE
     if not isinstance(response, dict) or "error" in response or "outputs" not in response:
         return "no outputs"
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from paritygate.pipelines.shadow.capture import check_request
+from paritygate.pipelines.shadow.capture import UNREADABLE, check_request
 from paritygate.pipelines.shadow.payload import HEADER_LENGTH, as_data
 from paritygate.pipelines.shadow.sending import MIB, Copy
 
@@ -69,13 +69,13 @@ class Events:
 
 
 def _data(kind: str, copy: Copy) -> Any:  # noqa: ANN401 - JSON data
-    """Return the body as data; None for an answer that nobody can read, because that is a fault of the server."""
+    """Return the body as data; UNREADABLE for an answer that nobody can read, because that is a fault of the server."""
     try:
         return as_data(copy.body, copy.headers)
     except ValueError:
         if kind == "request":
             raise
-        return None
+        return UNREADABLE
 
 
 def _size(name: str, copy: Copy) -> int:

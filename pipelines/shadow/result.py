@@ -35,6 +35,8 @@ class ShadowResult:
     unanswered: int = 0  # requests that the server did not answer, each counted as changed
     unreadable: int = 0  # of these, requests with an answer that nobody can read, although it is not an error
     refused: int = 0  # requests that the server refused as the client's error; they are judged for a promotion alone
+    unfit: int = 0  # requests that the release does not accept; they are judged for a promotion alone
+    first_unfit: int | None = None  # the line of the first one
     of_other_versions: int = 0  # requests that another release answered; they are not judged
     other_versions: tuple[str, ...]  # the versions that these answers report
     reported_versions: tuple[str, ...]  # versions in judged answers that are not the release's
@@ -47,7 +49,7 @@ class ShadowResult:
     decided_after: int | None = None  # the request after which the rollback was certain
     captured: str = ""  # the file
     is_last_line_cut_off: bool = False  # so that it was left out
-    inputs: tuple[InputDrift, ...] | None = None  # never change the verdict; None where the release has no survey
+    inputs: tuple[InputDrift, ...] | None = None  # never change the verdict; None if not measured
 
     @property
     def exit_code(self) -> ExitCode:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from paritygate.pipelines.shadow.capture import OK, check_request
+from paritygate.pipelines.shadow.capture import OK, UNREADABLE, check_request
 from paritygate.pipelines.shadow.payload import HEADER_LENGTH, as_data
 from paritygate.validate.runners.endpoint.connection import (
     BrokenAnswerError,
@@ -52,7 +52,7 @@ class CaptureResult:
     """What was captured."""
 
     captured: int  # requests in the file
-    unanswered: int  # of them, those without an answer, or with an error
+    unanswered: int  # of them, those without an answer, with an error, or with an answer that cannot be read
     lost: int  # copies that were dropped, or that the server had not answered at the end
     unreadable: int  # requests and answers that `shadow` could not read
     unpaired: int  # events without the other half
@@ -192,10 +192,10 @@ class Senders:
             return None, False
         status, response = self._answer(copy)
         line = {"request": request, "response": response, "status": status}
-        return line, response is not None and status in OK
+        return line, isinstance(response, dict) and status in OK
 
     def _answer(self, copy: Copy) -> tuple[int, Any]:
-        """Return status and answer; 0 where there is none."""
+        """Return status and answer; 0 and None where there is none."""
         path = urlsplit(self._address).path if self._has_path else copy.path
         headers = {name: value for name, value in copy.headers.items() if name in _KEPT}
         asked = HttpRequest(method="POST", path=path, body=copy.body, headers=headers)
@@ -203,6 +203,6 @@ class Senders:
             answer = self._connections.exchange(asked, seconds=self._seconds, most=MOST_BODY)
             return answer.status, as_data(answer.body, answer.headers)
         except ValueError:
-            return answer.status, None
+            return answer.status, UNREADABLE
         except (TimeoutError, NoConnectionError, BrokenAnswerError, TooLargeError, OSError):
             return 0, None

@@ -59,9 +59,9 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
 
     Raises:
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
-        InputFileError: The captured file cannot be read.
+        InputFileError: The captured file cannot be read, or the release accepts none of its requests.
         ZeroRowsError: It holds no request.
-        MeasurementError: The answers are wrong, and may be those of another release.
+        MeasurementError: The answers may be those of another release.
         ParitygateError: The released file fails on a request.
     """
     details = show(request.repository, request.model, request.which)
@@ -83,6 +83,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
             # A server that answers nothing is no reason to stop.
             for exchange in captured.exchanges():
                 tally.add(exchange, None)
+            _check_accepted(captured, tally)
             return _result(request, details, variant, tally)
         _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
@@ -100,7 +101,7 @@ def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally)
     """Return the file without the answers of other releases, as far as the numbers in the answers show them.
 
     A server that never reports the number of this release may number models freely, such as always 1. Its values show
-    what it serves, unless they are wrong.
+    what it serves.
     """
     numbers = dict.fromkeys(str(record.version) for record in details.history if record.version is not None)
     release = ReleaseNumber(model=details.model, version=str(details.version), others=tuple(numbers))
@@ -114,12 +115,19 @@ def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally)
 
 
 def _check_doubt(tally: _Tally, details: ReleaseDetails) -> None:
-    """Raise MeasurementError for wrong answers that may be right ones of another release."""
-    if tally.is_doubtful and tally.verdict is Verdict.ROLLBACK:
+    """Raise MeasurementError where the server seems to serve another release, by its number and by most values."""
+    if tally.is_doubtful and tally.agreement < 0:
         versions, own = " and ".join(tally.reported_versions), details.version
-        msg = f"the answers are not those of version {own}, because the server reports version {versions}"
+        msg = f"most answers differ from version {own}, and the server reports version {versions}"
         hint = "if it numbers models freely, leave model_version out of the captured answers"
         raise MeasurementError(msg, hint=f"restart the server with version {own}, and capture again; {hint}")
+
+
+def _check_accepted(captured: CapturedFile, tally: _Tally) -> None:
+    """Raise InputFileError where the release accepts no request of the file."""
+    if tally.first_unfit is not None and not tally.counts["rows"] and not tally.counts["refused"]:
+        msg = f"{captured.name}, line {tally.first_unfit}: the release does not accept this request, nor any other"
+        raise InputFileError(msg, hint=f"its inputs are {', '.join(map(str, captured.signature.inputs))}")
 
 
 def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -> None:
@@ -168,12 +176,13 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
         until_promoted=tally.until_promoted,
+        first_unfit=tally.first_unfit,
         first_changed=tally.first_changed,
         first_why=tally.first_why,
         decided_after=tally.decided_after,
         captured=str(request.captured),
         is_last_line_cut_off=tally.is_last_line_cut_off,
-        inputs=None if tally.inputs is None else tally.inputs.finish(),
+        inputs=tally.inputs.finish() if tally.inputs is not None and tally.counts["rows"] else None,
         **counts,
     )
 
@@ -183,14 +192,16 @@ class _Tally:
     """The counts so far."""
 
     test: SequentialTest
-    strict: SequentialTest  # in which a refused request counts as changed
+    strict: SequentialTest  # in which a refused or unfit request counts as changed
     inputs: InputComparison | None  # None where nothing is known of the samples' inputs
     counts: Counter[str] = field(default_factory=Counter)  # by the names of ShadowResult
     other_versions: dict[str, None] = field(default_factory=dict)
     reported_versions: tuple[str, ...] = ()
     is_doubtful: bool = False  # no answer reports this release, and some report another one
+    agreement: int = 0  # compared rows whose values are within the limits, less the others
     is_last_line_cut_off: bool = False
     shares: float = 0.0
+    first_unfit: int | None = None
     first_changed: int | None = None
     first_why: str = ""
     decided_after: int | None = None
@@ -201,8 +212,10 @@ class _Tally:
             self.counts["of_other_versions"] += 1
             self.other_versions[exchange.version] = None
             return
-        if exchange.is_refused:
-            self.counts["refused"] += 1
+        if exchange.is_refused or exchange.is_unfit:
+            self.counts["unfit" if exchange.is_unfit else "refused"] += 1
+            if exchange.is_unfit and self.first_unfit is None:
+                self.first_unfit = exchange.line
             self.strict.add(1.0)
             return
         self.counts["rows"] += exchange.rows
@@ -219,12 +232,14 @@ class _Tally:
             beyond_limits=int(answered.beyond.sum()),
             changed_near_the_boundary=int((answered.flipped & ~answered.outside).sum()),
         )
+        differs = (answered.outside | answered.beyond) & ~answered.noise
+        self.agreement += int((~answered.noise).sum()) - 2 * int(differs.sum())
         if answered.share is not None:
             self._take(exchange, answered.share, answered.broken)
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: whose error a refusal is, nobody knows, so many of them prevent a promotion."""
+        """The verdict: whose error a refusal or unfit request is, nobody knows, so many prevent a promotion."""
         is_sure = self.test.verdict is not Verdict.PROMOTE or self.strict.verdict is Verdict.PROMOTE
         return self.test.verdict if is_sure else Verdict.HOLD
 

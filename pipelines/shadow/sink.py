@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from paritygate.errors import MeasurementError, StorageError, UsageError, ZeroRowsError
 from paritygate.pipelines.process.child import Progress
@@ -37,6 +38,7 @@ from paritygate.text import counted
 _IDLE_S = 60.0
 _MOST_CONNECTIONS = 1000
 _MOST_RECEIVING_BYTES = 256 * MIB
+_THIS_MACHINE = {"127.0.0.1", "0.0.0.0", "localhost"}  # noqa: S104 - nothing is bound here
 _MOST_DIGITS = 10  # of a length
 _ACCEPTED, _NOTHING, _TOO_LARGE, _NO_LENGTH, _BUSY = 202, 204, 413, 411, 503
 
@@ -52,10 +54,11 @@ def capture(
     `began` gets the address once it takes requests.
 
     Raises:
-        UsageError: The file exists or cannot be made, or nothing can listen at the address.
+        UsageError: The file exists or cannot be made, nothing can listen at the address, or the server is this capture.
         StorageError: The disk is full.
         ZeroRowsError: No request came.
     """
+    _check_server(request)
     try:
         # Requests may be confidential.
         opened = os.open(request.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -74,6 +77,17 @@ def capture(
     finally:
         if not request.out.stat().st_size:
             request.out.unlink()
+
+
+def _check_server(request: CaptureRequest) -> None:
+    """Raise UsageError for a server that is this capture, which would send each copy to itself."""
+    if request.server is None:
+        return
+    parts = urlsplit(request.server)
+    is_here = parts.hostname == request.host or {parts.hostname, request.host} <= _THIS_MACHINE
+    if is_here and (parts.port or {"http": 80, "https": 443}[parts.scheme]) == request.port:
+        msg = f"--send-to names the address that capture listens at ({request.host}:{request.port})"
+        raise UsageError(msg, hint="name the model's server with --send-to, or another port with --listen")
 
 
 def _captured(
@@ -160,7 +174,7 @@ class _Taker:
                 self.written.count("unreadable")
                 return _ACCEPTED
             if line is not None:
-                self.written.add(line, is_answered=line["response"] is not None)
+                self.written.add(line, is_answered=isinstance(line["response"], dict))
             return _ACCEPTED
         if self.senders is None:
             self.written.count("unreadable")

@@ -127,6 +127,10 @@ def _begin(environment: Any, runner: Any, **_: object) -> None:  # noqa: ANN401 
         echo("ParityUser runs in one process of Locust (got several; leave --processes and --worker out)", err=True)
         sys.exit(int(ExitCode.USAGE))
     for user in users:
+        missing = [name for name in ("url", "against", "samples") if not getattr(user, name, "")]
+        if missing:
+            echo(f"ParityUser: {user.__name__} has no {missing[0]} (expected url, against and samples)", err=True)
+            sys.exit(int(ExitCode.USAGE))
         user.judge = _Judge(user, environment)
 
 

@@ -218,6 +218,8 @@ def test_of_an_interrupted_load_what_came_back_is_judged_and_kept(
         ("--minutes", "11"),
         ("--minutes", "0"),
         ("--max-growth", "0"),
+        ("--max-slowdown", "0.5"),
+        ("--max-slowdown", "nan"),
         ("--users", "0"),
         ("--users", "2"),  # besides the rate
         ("--pid", "4194305"),  # more than Linux gives out

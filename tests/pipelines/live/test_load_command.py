@@ -70,6 +70,19 @@ def test_a_wrong_server_is_not_loaded(served: Served, load: Load) -> None:
     assert called.data["requests"] == served.asked <= 64
 
 
+@pytest.mark.parametrize("first", [0, 50])
+def test_answers_that_cannot_be_read_are_not_called_beyond_the_limits(served: Served, load: Load, first: int) -> None:
+    served.instead = lambda number, _: 200 if number >= first else None
+
+    called = load("--users", "1", "--seconds", "5")
+
+    data = called.data
+    assert (called.code, data["unreadable"], data["answers"] - data["unreadable"]) == (1, data["wrong"], first)
+    assert data["wrong"] > 0
+    assert not [words for words in data["reasons"] if "beyond" in words]
+    assert ("0 % of its limit" in " ".join(called.out.split())) == (first > 0)
+
+
 def test_a_value_beyond_its_limit_is_wrong_although_no_decision_flips(served: Served, load: Load) -> None:
     served.changed = lambda number, logits: logits + np.float32(0.1 * (number == 70))
 

@@ -31,7 +31,8 @@ def locust(finished: Desk, served: Served) -> Locust:
 
     def run(**fields: object) -> subprocess.CompletedProcess[str]:
         given = {"url": served.address, "against": "tiny@prod", "samples": "inputs.npz", **fields}
-        lines = "\n".join(f"    {name} = {value!r}" for name, value in given.items())
+        # A field that is None is left out.
+        lines = "\n".join(f"    {name} = {value!r}" for name, value in given.items() if value is not None)
         text = textwrap.dedent("""
             import itertools
             import gevent
@@ -98,6 +99,9 @@ def test_an_answer_that_cannot_be_read_is_wrong(served: Served, locust: Locust) 
     ("fields", "code"),
     [
         ({"against": "tiny@nowhere"}, 2),
+        ({"against": None}, 2),
+        ({"url": None}, 2),
+        ({"samples": None}, 2),
         ({"url": "http://example.org/v2/models/tiny"}, 2),
         ({"url": "http://127.0.0.1:9/v2/models/tiny"}, 5),
     ],
@@ -108,3 +112,4 @@ def test_nothing_is_sent_where_the_release_or_the_server_is_missing(
     done = locust(**fields)
 
     assert (done.returncode, served.asked) == (code, 0), done.stderr
+    assert "Traceback" not in done.stderr

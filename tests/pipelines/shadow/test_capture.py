@@ -80,13 +80,8 @@ def test_a_request_without_an_answer_is_kept(
         "no JSON",
         "[1]",
         "{}",
-        {**_NAMED, "inputs": {"z": [[1, 2]]}},
-        {**_NAMED, "inputs": {"x": [[1, 2.5]]}},
-        {**_NAMED, "inputs": {"x": [[1], [2, 3]]}},
-        {**_NAMED, "inputs": {"x": []}},
-        {**_NAMED, "inputs": {"x": 3}},
-        {**_V2, "request": {"inputs": [{"name": "x", "datatype": "INT64", "shape": [2, 2]}]}},
-        {**_V2, "request": {"inputs": [{"name": "x", "datatype": "FP99", "shape": [1], "data": [1]}]}},
+        {**_NAMED, "inputs": "none"},
+        {**_V2, "request": None},
         "[" * 100_000,
     ],
 )
@@ -95,6 +90,30 @@ def test_a_line_that_is_no_request_is_an_error_with_its_number(write: Write, lin
         list(write(_NAMED, line).exchanges())
 
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"inputs": {"z": [[1, 2]]}},
+        {"inputs": {"x": [[1, 2]], "z": [[1, 2]]}},
+        {"inputs": {"x": [[1, 2.5]]}},
+        {"inputs": {"x": [[1], [2, 3]]}},
+        {"inputs": {"x": []}},
+        {"inputs": {"x": 3}},
+        {"inputs": {"x": [[1, 2, 3]]}},
+        {"inputs": [{"name": "z", "datatype": "INT64", "shape": [1, 2], "data": [1, 2]}]},
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]},
+        {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1, 3], "data": [1, 2]}]},
+        {"inputs": [{"name": "x", "datatype": "INT64", "shape": [2, 2]}]},
+        {"inputs": [{"name": "x", "datatype": "FP99", "shape": [1], "data": [1]}]},
+    ],
+)
+def test_a_request_that_the_release_does_not_accept_is_left_out(write: Write, request_: Mapping[str, Any]) -> None:
+    first, unfit, last = write(_V2, {**_V2, "request": request_}, _V2).exchanges()
+
+    assert [each.is_unfit for each in (first, unfit, last)] == [False, True, False]
+    assert (unfit.line, unfit.outputs, unfit.rows) == (2, None, 0)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,14 @@ class _Held(_Doubling):
         super().post()
 
 
+class _Malformed(QuietHandler):
+    """Answers without an error what is no JSON."""
+
+    def post(self) -> None:
+        self.body()
+        self.send(b'{"outputs": [secret')
+
+
 class _Failing(QuietHandler):
     """Answers with an error."""
 
@@ -230,7 +238,7 @@ def test_an_answer_event_that_nobody_can_read_is_kept_without_its_body(*, is_ans
 
     first, line = (events.add(copy) for copy in (pair if is_answer_first else pair[::-1]))
 
-    assert (first, line, events.unpaired) == (None, {"response": None, "request": json.loads(BODY)}, 0)
+    assert (first, line, events.unpaired) == (None, {"response": "", "request": json.loads(BODY)}, 0)
 
 
 def test_events_without_an_answer_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +268,26 @@ def test_what_the_server_does_not_answer_is_unanswered(
 
     assert (result.captured, result.unanswered, result.lost) == (2, 2, 0)
     assert {line["status"] for line in captured.lines} == {status}
+
+
+def test_an_answer_that_cannot_be_read_stays_one_for_shadow(tmp_path: Path) -> None:
+    with serving(_Malformed) as address:
+        captured = _Capture(tmp_path / "traffic.jsonl", address, most=1)
+        captured.post(BODY)
+        result = captured.wait()
+
+    signature = Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 2)),), outputs=())
+    (found,) = CapturedFile(path=captured.out, name="traffic.jsonl", signature=signature).exchanges()
+    assert (result.unanswered, result.is_answered, found.is_unreadable, found.outputs) == (1, False, True, None)
+    assert "secret" not in captured.out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:9099", "http://localhost:9099/v2/models/m/infer"])
+def test_a_capture_that_sends_to_itself_is_refused(tmp_path: Path, server: str) -> None:
+    out = tmp_path / "a.jsonl"
+
+    assert _run(["capture", "--send-to", server, "--listen", "9099", "--seconds", "0.1", "--out", str(out)]) == 2
+    assert not out.exists()
 
 
 def test_what_cannot_wait_is_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,15 +161,17 @@ def _capture(desk: Desk, moved: float) -> None:
 
 
 def test_a_release_holds_the_survey_that_shadow_compares_with(finished: Desk) -> None:
-    data = {}
+    data, out = {}, {}
     for moved in (0.0, 20.0):
         _capture(finished, moved)
         with jobs_done_here():
             called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.3")
-        data[moved] = called.data
+        data[moved], out[moved] = called.data, " ".join(called.out.split())
         assert called.code in {0, 3}, str(called)
 
     assert [item for item in data[0.0]["inputs"] if item["is_finding"]] == []
+    assert "like those" not in out[0.0]
+    assert ("by chance" in out[0.0]) == bool(data[0.0]["inputs"])
     (finding,) = (item for item in data[20.0]["inputs"] if item["is_finding"])
     assert (finding["input"], finding["kind"], finding["requests"], finding["seen"]) == ("x", "above", 40, "")
     assert data[0.0]["verdict"] == data[20.0]["verdict"], "inputs never change the verdict"

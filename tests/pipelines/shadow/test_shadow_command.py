@@ -153,25 +153,28 @@ def test_answers_of_another_release_are_not_judged(released_twice: Desk) -> None
 
 
 @pytest.mark.parametrize(
-    ("version", "wrong_every", "code"),
+    ("version", "wrong", "code"),
     [
-        ("1", 0, 0),  # always 1, and right
-        ("1", 2, 5),  # perhaps the release before
-        ("7", 0, 0),  # no release
-        ("7", 2, 1),
-        (True, 0, 0),  # no version
+        ("1", {}, 0),  # always 1, and right
+        ("1", {"wrong_every": 2}, 1),  # half of its answers are those of this release
+        ("1", {"wrong_every": 1}, 5),  # perhaps the release before
+        ("1", {"moved_every": 1}, 5),  # with the same decisions
+        ("7", {}, 0),  # no release
+        ("7", {"wrong_every": 1}, 1),
+        (True, {}, 0),  # no version
     ],
 )
 def test_a_server_that_may_number_freely_is_judged_by_its_values(
-    released_twice: Desk, version: str, wrong_every: int, code: int
+    released_twice: Desk, version: str, wrong: dict[str, int], code: int
 ) -> None:
-    _capture(released_twice, 400, wrong_every=wrong_every, versions=(version,))
+    _capture(released_twice, 400, versions=(version,), **wrong)
+    options = ("--max-flip-rate", "0.02", "--decision", "logits:argmax")
     with jobs_done_here():
-        called = released_twice.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.02")
+        called = released_twice.json("shadow", "tiny", "--captured", "traffic.jsonl", *options)
 
     assert called.code == code, str(called)
     if code == 5:
-        assert "rollback" not in called.err + called.out
+        assert not {"rollback", "promote"} & {*(called.err + called.out).lower().split()}
     else:
         assert called.data["reported_versions"] == ([] if version is True else [version])
         assert (called.data["requests"], called.data["other_versions"]) == (400, [])
@@ -194,6 +197,25 @@ def test_a_server_whose_answers_nobody_can_read_is_rolled_back(finished: Desk) -
     assert "secret" not in called.out + called.err + json.dumps(called.data)
 
 
+@pytest.mark.parametrize(("unfit", "code"), [(1, 0), (200, 3), (400, 2)])
+def test_requests_that_the_release_does_not_accept_are_counted(finished: Desk, unfit: int, code: int) -> None:
+    _capture(finished, 400)
+    traffic = finished.folder / "traffic.jsonl"
+    lines = traffic.read_text(encoding="utf-8").splitlines(keepends=True)
+    other = [line.replace('"x"', '"features"') for line in lines[:unfit]]
+    traffic.write_text("".join([*other, *lines[unfit:]]), encoding="utf-8")
+
+    with jobs_done_here():
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.03")
+
+    assert called.code == code, str(called)
+    if code == 2:
+        assert "traffic.jsonl, line 1" in " ".join(called.err.split())
+    else:
+        found = called.data
+        assert (found["unfit"], found["first_unfit"], found["requests"]) == (unfit, 1, 400 - unfit)
+
+
 def test_values_beyond_their_limits_are_counted_where_no_decision_changes(finished: Desk) -> None:
     _capture(finished, 40, moved_every=4, wrong_every=8)
     with jobs_done_here():
@@ -213,3 +235,4 @@ def test_a_release_is_named_as_for_other_commands(finished: Desk, release: tuple
 
     assert (called.code, called.data["model"], called.data["version"]) == (3, "tiny", 1), str(called)
     assert called.data["until_promoted"] > 6000
+    assert (called.data["rows"], called.data["inputs"]) == (0, None), "without a judged request"

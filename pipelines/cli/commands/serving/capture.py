@@ -113,7 +113,7 @@ def command(
     print_capture(result, shown)
     if server is not None and not result.is_answered:
         count = counted(result.captured, "captured request")
-        msg = f"none of {count} got an answer without an error from --send-to {shown_address(server)}"
+        msg = f"none of {count} got a readable answer without an error from --send-to {shown_address(server)}"
         raise MeasurementError(msg, hint=f"start the model there, or name another address; {out} is kept")
     return ExitCode.PASS
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from paritygate.pipelines.cli.live_options import Load, live_options
-from paritygate.pipelines.cli.options import AMOUNT
+from paritygate.pipelines.cli.options import AMOUNT, FACTOR
 
 
 @click.command("endurance")
@@ -19,7 +19,7 @@ from paritygate.pipelines.cli.options import AMOUNT
 @click.option(
     "--max-growth", default=1.0, show_default=True, type=AMOUNT, help="Limit on the growth of memory, MiB a minute."
 )
-@click.option("--max-slowdown", type=AMOUNT, metavar="FACTOR", help="Limit on the growth of latency, such as 1.5.")
+@click.option("--max-slowdown", type=FACTOR, metavar="FACTOR", help="Limit on the growth of latency, such as 1.5.")
 @click.option(
     "--max-batch",
     default=16,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from paritygate.pipelines.live.endurance_page import batch_tables, endurance_facts
 from paritygate.pipelines.live.endurance_result import EnduranceResult, Period
-from paritygate.pipelines.live.judge import share_of_limit
-from paritygate.pipelines.live.page import failure_words, load_tables, notes_of, rate_words, title_of
+from paritygate.pipelines.live.page import failure_words, largest_words, load_tables, notes_of, rate_words, title_of
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Step
 from paritygate.pipelines.report.figures import number, seconds_words
 from paritygate.pipelines.report.tables.table import Table
@@ -38,7 +37,7 @@ def print_load(result: LoadResult, page: Path | None, shown: Shown) -> None:
     facts: list[str | Table] = [*load_tables(result.steps)]
     facts.append(
         f"{counted(result.answers, 'answer')} compared: {result.wrong} wrong, {counted(result.flips, 'row')} changed; "
-        f"largest difference: {share_of_limit(result.largest_share)}"
+        f"largest difference: {largest_words(result)}"
     )
     if result.first_failure is not None:
         facts.append(f"first failure: {failure_words(result.first_failure)}")

@@ -51,7 +51,7 @@ def print_capture(result: CaptureResult, shown: Shown) -> None:
     """Print what was captured, and what was not."""
     facts = []
     if result.unanswered:
-        facts.append(f"{counted(result.unanswered, 'captured request')} got no answer, or an error")
+        facts.append(f"{counted(result.unanswered, 'captured request')} got no readable answer, or an error")
     if result.lost:
         facts.append(f"lost: {counted(result.lost, 'request')} that could not wait, or were not answered by the end")
     if result.unreadable:
@@ -72,7 +72,7 @@ def _counted_apart(result: ShadowResult) -> Iterator[str]:
     if result.is_last_line_cut_off:
         yield f"note: the last line of {result.captured} is cut off, and was left out"
     if result.verdict == Verdict.HOLD and result.until_promoted is None:
-        yield "PROMOTE is not possible, because too many requests are refused"
+        yield "PROMOTE is not possible, because too many requests are refused or do not fit"
     if result.until_promoted is not None:
         yield f"PROMOTE needs {counted(result.until_promoted, 'more request')} without a changed answer"
 
@@ -87,6 +87,9 @@ def _not_changed(result: ShadowResult) -> Iterator[str]:
         yield f"unanswered: {counted(result.unanswered, 'request')}{unreadable}, each counted as changed"
     if result.refused:
         yield f"refused: {counted(result.refused, 'request')} with a status from 400 to 499"
+    if result.unfit:
+        first = f"the first is line {result.first_unfit}"
+        yield f"not judged: {counted(result.unfit, 'request')} that the release does not accept; {first}"
     if result.of_other_versions:
         versions = " and ".join(result.other_versions)
         yield f"not judged: {counted(result.of_other_versions, 'request')} that version {versions} answered"
@@ -101,11 +104,13 @@ def _not_changed(result: ShadowResult) -> Iterator[str]:
 def _of_inputs(result: ShadowResult) -> Iterator[str]:
     """Yield the findings about inputs."""
     if result.inputs is None:
-        yield "inputs: not measured, because the release holds no survey of its inputs"
+        why = "the release holds no survey of its inputs" if result.rows else "no request was judged"
+        yield f"inputs: not measured, because {why}"
         return
     findings = [item for item in result.inputs if item.is_finding]
     if not findings:
-        yield "inputs: like those of the samples"
+        seen = "values" if result.inputs else "no value"
+        yield f"inputs: {seen} outside of the samples' ranges{', no more than by chance' if result.inputs else ''}"
     for item in findings:
         seen = f" ({item.seen})" if item.seen else ""
         yield f"finding: input {item.input}: {_UNLIKE[item.kind]} in {item.requests:,} of {item.of:,} requests{seen}"
