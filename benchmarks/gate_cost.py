@@ -159,7 +159,7 @@ def measure(name: str) -> dict[str, Any]:
     verdicts = {name: failure.message for name, failure in failures.items()}
     verdicts |= {name: result.verdict_words for name, result in results.items()}
     spent = dict(meter.spent)
-    probes = sum(seconds for stage, seconds in spent.items() if stage.startswith("record: asking the reference"))
+    probes = sum(seconds for stage, seconds in spent.items() if stage.startswith("record: running the reference"))
     return {
         "model": name,
         "rows": max((result.rows for result in results.values()), default=0),

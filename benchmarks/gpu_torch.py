@@ -1,6 +1,6 @@
 """Run a PyTorch model on a GPU in one precision and write its outputs: what `gpu_parity.py` starts, a process each.
 
-TF32, FP16 and BF16 of PyTorch are no formats of paritygate. They show what the hardware's arithmetic comes to without
+TF32, FP16 and BF16 of PyTorch are not formats of paritygate. They show what the hardware's arithmetic comes to without
 any converter between: FP16 and BF16 with all weights and operators cast, as in the rewritten ONNX, TF32 by PyTorch's
 own switches.
 """

@@ -96,7 +96,7 @@ def run_tests(tree: Path, path: str, seconds: float) -> tuple[str, str]:
         return SURVIVED, ""
     text = out.decode(errors="replace")
     if process.returncode not in {SOME_FAILED, INTERRUPTED}:
-        # A fault at import time ends pytest, or breaks it, before any test; anything else is no finding.
+        # A fault at import time ends pytest, or breaks it, before any test; anything else is not a finding.
         return KILLED, f"pytest ended with {process.returncode}"
     failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", text, re.MULTILINE)
     return KILLED, failed[1] if failed else ""

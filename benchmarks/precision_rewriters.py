@@ -293,7 +293,7 @@ def main() -> None:
     options = parser.parse_args()
     cases = [_perceptron(), _thousand_layers(), _dual_use(), _branches(), _mask(), _sizes()]
     cases += [_overflow(fan_out=False), _overflow(fan_out=True), *map(_from_file, options.models)]
-    # What a tool says of single constants as a warning is no figure of this table.
+    # What a tool says of single constants as a warning is not a figure of this table.
     warnings.simplefilter("ignore")
     heads = ("model", "rewriter", "seconds", "valid", "loads", "size", "diff ORT", "diff real", "kept")
     sys.stdout.write(_line(*heads) + "\n")

@@ -77,7 +77,7 @@ def agreed_signature(
         *_differences("output", found.outputs, promised, keeps_names=keeps_names, ties=ties or {}),
     ]
     if differences:
-        msg = f"the converted model is not what its signature promises: {'; '.join(differences)}"
+        msg = f"the converted model does not match its signature: {'; '.join(differences)}"
         raise ConversionError(msg, hint="correct model.inputs, model.outputs or model.dims, or the model itself")
     return Signature(
         inputs=tuple(_merged(spec, found.inputs) for spec in promised.inputs),
@@ -105,15 +105,15 @@ def _differences(
     missing = [spec.name for spec in wanted if spec.name not in by_name]
     extra = [name for name in by_name if name not in {spec.name for spec in wanted}]
     if missing or extra:
-        yield f"its {side}s are {_listed(by_name)}, promised are {_listed(spec.name for spec in wanted)}"
+        yield f"its {side}s are {_listed(by_name)}, expected {_listed(spec.name for spec in wanted)}"
         return
     if keeps_names and list(by_name) != [spec.name for spec in wanted]:
-        yield f"its {side}s come in the order {_listed(by_name)}, promised is {_listed(spec.name for spec in wanted)}"
+        yield f"its {side}s come in the order {_listed(by_name)}, expected {_listed(spec.name for spec in wanted)}"
     names = _Names(dims=promised.dims, fed={dim for spec in promised.inputs for dim in spec.shape or ()}, ties=ties)
     for spec in wanted:
         there = by_name[spec.name]
         if there.dtype != spec.dtype:
-            yield f"{side} {spec.name!r} is {there.dtype}, promised is {spec.dtype}"
+            yield f"{side} {spec.name!r} is {there.dtype}, expected {spec.dtype}"
         yield from _shape_differences(f"{side} {spec.name!r}", there, spec, names, keeps_names=keeps_names)
 
 
@@ -122,15 +122,15 @@ def _shape_differences(
 ) -> Iterator[str]:
     if wanted.shape is None or there.shape is None:
         if wanted.shape is not None and keeps_names:
-            yield f"{what} has no shape, promised is {wanted}"
+            yield f"{what} has no shape, expected {wanted}"
         return
     if len(there.shape) != len(wanted.shape):
-        yield f"{what} has rank {len(there.shape)}, promised is rank {len(wanted.shape)}"
+        yield f"{what} has rank {len(there.shape)}, expected rank {len(wanted.shape)}"
         return
     for axis, (size, promise) in enumerate(zip(there.shape, wanted.shape, strict=True)):
         if not _fits(size, promise, names, keeps_names=keeps_names):
             is_fixed = isinstance(size, int)
-            yield f"dim {axis} of {what} is {'fixed at ' if is_fixed else ''}{size}, promised is {promise}"
+            yield f"dim {axis} of {what} is {'fixed at ' if is_fixed else ''}{size}, expected {promise}"
 
 
 def _fits(size: int | str | None, promise: int | str | None, names: _Names, *, keeps_names: bool) -> bool:

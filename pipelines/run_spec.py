@@ -173,7 +173,7 @@ def check_options(resolved: ResolvedSpec, options: RunOptions) -> None:
         return
     check_price(resolved, options.limits)
     if options.is_benchmarking is False and is_speed_needed(resolved, options.limits):
-        msg = f"spec {resolved.origin}: its release is chosen by speed, which --no-benchmark leaves unmeasured"
+        msg = f"spec {resolved.origin}: its release is chosen by speed, which --no-benchmark does not measure"
         raise UsageError(msg, hint="add --no-promote, or leave --no-benchmark out")
 
 

@@ -20,7 +20,7 @@ from paritygate.machine import gpu_of_machine
 # jsonschema imports it only to check addresses, and it then builds 38 grammars, which takes over a second.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way to have an import fail
 
-# The same examples in every run: a red build is red again on the next machine. A loaded machine is no failure.
+# The same examples in every run: a red build is red again on the next machine. A loaded machine is not a failure.
 # Half as many examples as hypothesis makes unasked: they are the same ones every time, and so find no more in time.
 hypothesis.settings.register_profile("deterministic", derandomize=True, database=None, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("deterministic")
@@ -47,7 +47,7 @@ def _reason_without_backend(marker: str) -> str | None:
 
 
 def _reason_without_gpu() -> str | None:
-    return None if gpu_of_machine() else "needs an NVIDIA GPU, and the CUDA driver shows none to this process"
+    return None if gpu_of_machine() else "needs an NVIDIA GPU, but the CUDA driver shows none to this process"
 
 
 def _reason_without_server() -> str | None:

@@ -238,7 +238,7 @@ EXPORTS: Mapping[str, Export] = {
 
 def export_source(name: str, folder: Path, rows: int, seed: int) -> Source:
     """Return a model trained in PyTorch, its ONNX file by the newer exporter, and that by the older one."""
-    # The folder `triton` beside this one is no compiler that PyTorch could use.
+    # The folder `triton` beside this one is not a compiler that PyTorch could use.
     sys.modules.setdefault("triton", None)  # type: ignore[arg-type]
     import torch
 

@@ -1,6 +1,6 @@
 """What the shadow of a view runs in Triton's python backend in place of a backend in C++: ONNX Runtime, by its package.
 
-It is copied beside the model as `model.py` and is no part of the package. Before it opens a file, it holds the file's
+It is copied beside the model as `model.py` and not a part of the package. Before it opens a file, it holds the file's
 digest against the one that the configuration names.
 """
 

@@ -90,7 +90,7 @@ def structural(model: onnx.ModelProto, case_name: str, inputs: list[Arrays]) -> 
         kept.CopyFrom(node)
         node.CopyFrom(changed)
         off = _off(model, inputs, before)
-        # What is not finite, or of another shape, is seen at a glance: that is no test of a gate.
+        # What is not finite, or of another shape, is seen at a glance: that is not a test of a gate.
         if NOTABLE < off < np.inf:
             return f"{what} ({off:.2g})"
         node.CopyFrom(kept)

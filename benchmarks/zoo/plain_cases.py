@@ -610,7 +610,7 @@ def _siamese(torch: Any, nn: Any) -> Any:
 
 
 EDGES = Drawn("edges 2", lambda random, size: random.integers(0, 6, size))
-# A graph is one call: nodes and edges are no rows.
+# A graph is one call: nodes and edges are not rows.
 GRAPH = {"nodes": (6, 16), "edges": (8, 24)}
 
 PLAIN_CASES = [

@@ -161,11 +161,11 @@ def _notes(work: _Work, built: _Built, folded: int) -> Iterator[str]:
     how = "built" if built.record.built_on else "built ahead of time"
     yield f"{how} by {work.library.title} for {built.record.targets}"
     yield built.computes
-    yield "TF32 is off: what is FP32 in the network is computed in FP32"
+    yield "TF32 is off, so FP32 values of the network are computed in FP32"
     if folded:
         yield f"{folded} biases that were stored in int32 became float constants: TensorRT dequantizes no int32"
     if "DOUBLE" in _dtypes(work.model):
-        yield "what is float64 inside of the model is computed in float32: engines have no float64"
+        yield "float64 inside the model is computed in float32, because engines have no float64"
     warned = work.log.warned()
     if warned:
         yield f"warnings of {work.library.title}: {warned}"
@@ -197,14 +197,14 @@ def create_config(
     """Return the builder's configuration: one profile, no TF32, the settings, and no flag of precision.
 
     Raises:
-        ConversionError: The library does not keep a setting.
+        ConversionError: The library does not apply a setting.
     """
     config = _loader(library, profile, settings)(parsed.builder, parsed.network)
     # Polygraphy leaves it on for TensorRT-RTX, and FP32 products would have a mantissa of 10 bits.
     config.clear_flag(library.module.BuilderFlag.TF32)
     for what, wanted, actual in _read_back(library, config, settings):
         if wanted != actual:
-            msg = f"{library.title} does not keep {what} {wanted} (got {actual})"
+            msg = f"{library.title} does not apply {what} (got {actual}, expected {wanted})"
             raise ConversionError(msg, hint="leave the setting out, or install another version of the library")
     return config
 

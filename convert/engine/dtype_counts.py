@@ -23,7 +23,7 @@ _LOW = frozenset(_FLOATS) - {"FLOAT"}
 _PRODUCTS = frozenset({"CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY"})
 # Layers between dequantized weights and their product.
 _PASSING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
-_INT8_HINT = "look at what calibration quantizes, or remove the int8 target"
+_INT8_HINT = "check which nodes calibration quantizes, or remove the int8 target"
 
 
 def count_dtypes(network: Any) -> DtypeCounts:  # noqa: ANN401 - an INetworkDefinition

@@ -156,15 +156,13 @@ def check_inputs_and_outputs(network: Any, model: onnx.ModelProto, *, title: str
     dtypes = {spec.name: spec.dtype for spec in (*actual.inputs, *actual.outputs)}
     for spec in (*wanted.inputs, *wanted.outputs):
         if dtypes.get(spec.name, spec.dtype) != spec.dtype:
-            msg = f"{spec.name!r} is {spec.dtype} in the ONNX model, and {title} makes it {dtypes[spec.name]}"
+            msg = f"{spec.name!r} is {spec.dtype} in the ONNX model, but {title} makes it {dtypes[spec.name]}"
             hint = f"export the model with {spec.name!r} as {dtypes[spec.name]}, or serve it in ONNX"
             raise ConversionError(msg, hint=hint)
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
         if tensor.is_shape_tensor:
-            msg = (
-                f"the values of input {tensor.name!r} decide a shape, and engines are built for ranges of shapes alone"
-            )
+            msg = f"the values of input {tensor.name!r} decide a shape, but engines are built for ranges of shapes"
             raise ConversionError(msg, hint="take the shape from that of another input, or serve the model in ONNX")
 
 
@@ -174,11 +172,11 @@ def parser_error(parser: Any, model: onnx.ModelProto, *, title: str, reason: str
     rows = list(dict.fromkeys(_row(error, model, title) for error in errors if _is_of_model(error, model)))
     if not rows:
         text = "; ".join(dict.fromkeys(_words(error) for error in errors)) or reason or "it gives no reason"
-        msg = f"{title} does not read the ONNX model: {text}"
+        msg = f"{title} cannot read the ONNX model: {text}"
         return ConversionError(msg, hint="serve the model in ONNX, or look at it in a viewer")
     nodes = [row for row in rows if row[0] != _INPUT]
     if not nodes:
-        msg = f"{title} does not take these inputs of the model: {'; '.join(f'{row[1]}: {row[2]}' for row in rows)}"
+        msg = f"{title} does not accept these inputs of the model: {'; '.join(f'{row[1]}: {row[2]}' for row in rows)}"
         return UnsupportedOperatorsError(msg, rows=rows, hint=_INPUT_HINT)
     error = unsupported_operators(nodes, target=title)
     return UnsupportedOperatorsError(str(error), rows=rows, hint=error.hint)

@@ -31,7 +31,7 @@ def check_quantization(model: onnx.ModelProto, *, title: str) -> None:
         if faulty:
             msg = (
                 f"{title} computes int8 only with zero points of 0, but {len(faulty)} of {len(nodes)} "
-                f"quantizing nodes do so {what}, such as {faulty[0].input[0]!r}"
+                f"quantizing nodes are {what}, such as {faulty[0].input[0]!r}"
             )
             raise ConversionError(msg, hint=_HINT)
 

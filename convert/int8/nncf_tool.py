@@ -25,11 +25,11 @@ _NO_SMOOTHING = -1
 def check_nncf_settings(settings: Int8Settings) -> None:
     """Raise UsageError for settings that NNCF does not support."""
     if settings.method == DYNAMIC:
-        msg = "dynamic quantization is ONNX Runtime's, and the tool is nncf"
+        msg = "dynamic quantization needs ONNX Runtime, but the tool is nncf"
         raise UsageError(msg, hint="write calibration: {tool: onnxruntime, method: dynamic}")
     if settings.method != _ONLY_METHOD or settings.activations != Int8Settings().activations:
         msg = f"calibration.method {settings.method} and activations {settings.activations} are for tool: onnxruntime"
-        raise UsageError(msg, hint="leave both out with tool: nncf, which chooses ranges and types itself")
+        raise UsageError(msg, hint="leave both out, because nncf chooses ranges and types itself")
 
 
 def quantize_with_nncf(model: Any, calibration: Calibration, *, is_transformer: bool) -> Any:  # noqa: ANN401 - models of two formats

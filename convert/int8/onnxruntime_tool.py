@@ -90,8 +90,8 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
     convolutions = sum(node.op_type in _CONVOLUTIONS for node in nodes_in(model.graph))
     if convolutions:
         msg = (
-            f"dynamic quantization is for models of matrix products, and this one has {convolutions} convolutions: "
-            "quantized so, ResNet50 was about 5 times slower than in FP32"
+            f"dynamic quantization is for models of matrix products, but this one has {convolutions} convolutions: "
+            "ResNet50 became about 5 times slower than in FP32"
         )
         raise UsageError(msg, hint="write calibration: {method: minmax}; benchmarks/int8_tools.py has the figures")
     is_large = is_too_large(model)

@@ -67,7 +67,7 @@ def count_quantized(model: onnx.ModelProto) -> QuantizedCounts:
     products = [node for node in model.graph.node if node.op_type in _INTEGER_PRODUCTS]
     nodes.update(node.op_type for node in products)
     if not nodes:
-        msg = "the quantized model has no node whose weights are integers: nothing was quantized"
+        msg = "nothing was quantized, because no node of the model has integer weights"
         raise NotAvailableError(msg, hint="remove the int8 target, or choose another calibration.tool")
     return QuantizedCounts(
         nodes=dict(sorted(nodes.items())),

@@ -40,7 +40,7 @@ def settings_of(job: ConversionJob) -> tuple[Int8Settings, Calibration]:
     """Return the settings of quantization, and the calibration; raise UsageError if it is missing or unknown."""
     calibration = job.calibration
     if calibration is None:
-        msg = "int8 is quantized by real inputs, and there is no calibration"
-        raise UsageError(msg, hint="give calibration.source in the spec, or leave it to hold rows of samples out")
+        msg = "int8 needs real inputs for calibration (got none)"
+        raise UsageError(msg, hint="give calibration.source in the spec, or leave it out to hold out rows of samples")
     settings = Int8Settings(tool=calibration.tool, method=calibration.method, activations=calibration.activations)
     return settings, calibration

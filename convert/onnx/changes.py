@@ -90,7 +90,7 @@ def changes_of(data: Mapping[str, Any]) -> Changes:
     known = Changes.__dataclass_fields__
     for name, items in data.items():
         if name not in known or not isinstance(items, list):
-            raise ValueError(f"{name} is no list of changes (allowed: {', '.join(known)})")
+            raise ValueError(f"{name} is not a list of changes (allowed: {', '.join(known)})")
         for item in items:
             _check_keys(name, item)
     changes = from_data(Changes, {name: list(data.get(name, ())) for name in known})
@@ -113,7 +113,7 @@ def _check_keys(name: str, item: object) -> None:
     allowed = _KINDS[name].__dataclass_fields__
     unknown = [key for key in item if key not in allowed] if isinstance(item, Mapping) else []
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no key of {name} (allowed: {', '.join(allowed)})")
+        raise ValueError(f"{unknown[0]!r} is not a key of {name} (allowed: {', '.join(allowed)})")
 
 
 def _items(value: Any) -> Iterator[Any]:  # noqa: ANN401 - the value of an attribute
@@ -245,7 +245,7 @@ def _number(value: Any, *, is_whole: bool) -> int | float:  # noqa: ANN401 - the
     if not is_whole:
         return number
     if number != int(value):
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return int(value)
 
 

@@ -75,7 +75,7 @@ def load_in_onnxruntime(path: Path) -> str:
         rows = _rows(text, path, f"ONNX Runtime {version} does not implement it")
         if rows:
             raise unsupported_operators(rows, target=f"ONNX Runtime {version}") from err
-        msg = f"ONNX Runtime {version} does not load the converted model: {text[:500]}"
+        msg = f"ONNX Runtime {version} cannot load the converted model: {text[:500]}"
         hint = hint_on_locale(text) or "convert it with another opset, or look at the model in a viewer"
         raise ConversionError(msg, hint=hint) from err
     return str(onnxruntime.__version__)

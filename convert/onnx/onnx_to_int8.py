@@ -75,11 +75,11 @@ def _quantized(
     model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration, kept: frozenset[str]
 ) -> onnx.ModelProto:
     if kept and (settings.tool == "nncf" or settings.method == DYNAMIC):
-        msg = f"nodes cannot be kept in float by {settings.tool}, {settings.method}"
+        msg = f"{settings.tool} with method {settings.method} cannot keep nodes in float"
         raise ConversionError(msg, hint="write calibration: {tool: onnxruntime, method: minmax}")
     if settings.tool == "nncf":
         if is_too_large(model):
-            msg = f"NNCF takes ONNX models that fit into one file of {EXTERNAL_DATA_BYTES} bytes, and this one does not"
+            msg = f"NNCF accepts only ONNX models of at most {EXTERNAL_DATA_BYTES} bytes, and this one is larger"
             raise ConversionError(msg, hint="write calibration: {tool: onnxruntime}")
         quantized: onnx.ModelProto = quantize_with_nncf(model, calibration, is_transformer=has_attention(model.graph))
         return quantized
@@ -114,8 +114,8 @@ def prepared_model(path: Path) -> onnx.ModelProto:
         if not has_products(model.graph):
             # Another opset would not help.
             raise nothing_to_quantize(model.graph)
-        msg = f"a model of opset {opset} cannot be quantized by channel (needed: {_LOWEST_OPSET} and up)"
-        raise ConversionError(msg, hint=f"set opset: {_LOWEST_OPSET} or higher in the spec, or export the model so")
+        msg = f"a model of opset {opset} cannot be quantized by channel (expected {_LOWEST_OPSET} or higher)"
+        raise ConversionError(msg, hint=f"set opset: {_LOWEST_OPSET} or higher in the spec, or export with it")
     if external_files(model):
         onnx.load_external_data_for_model(model, str(path.parent))
     inline_functions(model)

@@ -47,7 +47,7 @@ _INSIDE = "it is inside of an If, Loop or Scan"
 _OLDEST = {Precision.FP16: 6, Precision.BF16: 13}
 # The first IR version whose weights need not be inputs of the graph.
 _IR_WITH_FREE_WEIGHTS = 4
-# Operators that pass values on unchanged; rounding only these is no computation in the precision.
+# Operators that pass values on unchanged; rounding only these is not a computation in the precision.
 _MOVING = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
      "Unsqueeze"}
@@ -72,7 +72,7 @@ def convert(job: ConversionJob) -> Conversion:
     if not _computes(result):
         # It would be the FP32 model under another name, with looser limits.
         listed = ", ".join(dict.fromkeys(node.operator for node in result.nodes_kept)) or "none"
-        msg = f"nothing to compute in {precision}: no node that computes is converted; in fp32 stay: {listed}"
+        msg = f"no node that computes can be converted to {precision} (kept in fp32: {listed})"
         raise NotAvailableError(msg, hint=f"remove the {job.precision} target")
     path = job.folder / _MAIN
     save_onnx(result.model, path)
@@ -254,8 +254,8 @@ def _refuse_old_opset(plan: GraphPlan, opset: int, dtype: LowDtype) -> None:
     oldest = _OLDEST[dtype.precision]
     if opset >= oldest or not any(dtype.element in {value.native, *value.wanted} for value in plan.all_values()):
         return
-    msg = f"opset {opset} has no cast to {dtype.precision} (it takes {oldest} or above)"
-    raise ConversionError(msg, hint="export the model again with --opset 17 or above")
+    msg = f"opset {opset} has no cast to {dtype.precision} (expected {oldest} or higher)"
+    raise ConversionError(msg, hint="export the model again with --opset 17 or higher")
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -302,9 +302,9 @@ def _check(model: onnx.ModelProto, given: onnx.ModelProto) -> None:
         return
     before = _unsoundness(given)
     if before:
-        msg = f"the model given is not valid ONNX: {before}"
+        msg = f"the given model is not valid ONNX: {before}"
         raise ConversionError(msg, hint="export it again with another opset or exporter")
-    msg = f"the model rewritten is not valid ONNX: {why}"
+    msg = f"the rewritten model is not valid ONNX: {why}"
     raise ConversionError(msg, hint="keep the nodes of this operator in fp32")
 
 

@@ -27,7 +27,7 @@ def convert(job: ConversionJob) -> Conversion:
     opset = opset_of(model)
     if job.opset is not None and job.opset != opset:
         msg = f"opset {job.opset} was requested, but an ONNX model is served unchanged, with opset {opset}"
-        raise ConversionError(msg, hint=f"ask for opset {opset}, leave it out, or export the model again")
+        raise ConversionError(msg, hint=f"set opset {opset}, leave it out, or export the model again")
     before = model.SerializeToString(deterministic=True)
     notes = [*take_zip_maps_apart(model)]
     notes += apply_signature(model, job.signature, job.rename)
@@ -43,7 +43,7 @@ def convert(job: ConversionJob) -> Conversion:
     for name in external_files(model):
         data = job.folder / name
         if data == target:
-            msg = f"the model keeps its external data in a file named {_MAIN}, which the copy is named"
+            msg = f"the model's external data is in a file named {_MAIN}, which is the name of the copy"
             raise ConversionError(msg, hint="save the model again with another name for its external data")
         data.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.parent / name, data)

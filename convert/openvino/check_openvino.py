@@ -37,7 +37,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     compiled = compile_openvino(model, settings)
     if hint == _BF16 == compiled.hint and _BF16 not in compiled.operators and not compiled.has_bodies:
         # It would be the FP32 model under another name, with looser limits.
-        msg = f"nothing to compute in bf16: of the model's operators compute {compiled.describe_operators()}"
+        msg = f"no operator computes in bf16 (got {compiled.describe_operators()})"
         raise NotAvailableError(msg, hint="remove the bf16 target")
     facts |= {"precision_hint": compiled.hint, "operators_by_precision": dict(compiled.operators)}
     # OpenVINO has no names for dims.

@@ -40,7 +40,7 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
         model, notes = _with_dtypes(model, rule)
     except RuntimeError as err:
         msg = f"OpenVINO {openvino_version()} cannot fix {rule}: {openvino_reason(err)}"
-        raise ConversionError(msg, hint="the model is made for other sizes: fix those, or none") from err
+        raise ConversionError(msg, hint="fix sizes that the model is made for, or none") from err
     openvino.save_model(model, str(path), compress_to_fp16=False)
     if settings_file(source).is_file():
         shutil.copyfile(settings_file(source), settings_file(path))

@@ -84,8 +84,8 @@ def _refuse_text(model: onnx.ModelProto) -> None:
     signature = signature_of_onnx(model)
     texts = [spec.name for spec in (*signature.inputs, *signature.outputs) if spec.dtype == "string"]
     if texts:
-        msg = f"OpenVINO {openvino_version()} is given no text here, and {texts[0]!r} of the model is text"
-        raise NotAvailableError(msg, hint="serve the model in ONNX, or take the text out of the model")
+        msg = f"OpenVINO {openvino_version()} accepts no text here, but {texts[0]!r} of the model is text"
+        raise NotAvailableError(msg, hint="serve the model in ONNX, or remove the text from the model")
 
 
 def _operator(named: str) -> str:

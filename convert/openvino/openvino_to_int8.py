@@ -38,7 +38,7 @@ def convert(job: ConversionJob) -> Conversion:
     )
     nodes = _quantized_products(model)
     if not nodes:
-        msg = "NNCF quantized no product with constant weights: the model would compute in fp32"
+        msg = "NNCF quantized no product with constant weights, so the model would compute in fp32"
         raise NotAvailableError(msg, hint="remove the int8 target")
     path = job.folder / _MAIN
     openvino.save_model(model, str(path), compress_to_fp16=False)

@@ -62,12 +62,12 @@ def function_to_onnx(
     require_backend("tf2onnx")
     if opset is not None and opset > _HIGHEST_OPSET:
         msg = f"opset {opset} is not supported for TensorFlow models (the highest of tf2onnx: {_HIGHEST_OPSET})"
-        raise ConversionError(msg, hint=f"ask for opset {_HIGHEST_OPSET}, or leave it out")
+        raise ConversionError(msg, hint=f"set opset {_HIGHEST_OPSET}, or leave it out")
     model, failures = _traced_and_converted(function, signature, opset or _OPSET)
     _check_operators(model, failures)
     if opset is not None and opset_of(model) != opset:
         msg = f"opset {opset} was requested, but tf2onnx wrote opset {opset_of(model)}"
-        raise ConversionError(msg, hint=f"ask for opset {opset_of(model)}, or leave it out")
+        raise ConversionError(msg, hint=f"set opset {opset_of(model)}, or leave it out")
     served = {f"output_{index}": spec.name for index, spec in enumerate(signature.outputs)}
     served |= {f"input_{index}": spec.name for index, spec in enumerate(signature.inputs)}
     _check_that_all_are_fed(model, served)
@@ -155,7 +155,7 @@ def explained_tracing() -> Iterator[None]:
         if "OperatorNotAllowedInGraphError" not in kinds:
             raise
         place = users_line(kinds["OperatorNotAllowedInGraphError"])
-        msg = f"the model branches on the values of a tensor{place}: a graph holds no such branch"
+        msg = f"the model branches on the values of a tensor{place}, which a graph cannot do"
         raise ConversionError(msg, hint="compute both and choose with keras.ops.where, or use keras.ops.cond") from err
 
 

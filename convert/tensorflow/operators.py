@@ -163,7 +163,7 @@ def _write_bitcast(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: 
 
 def _refuse_case(_graph: Any, _node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
     """Raise ValueError, because tf2onnx would change all letters, by a locale that not every machine has."""
-    msg = "TensorFlow changes the case of ASCII letters, and ONNX that of all letters by a locale of the machine"
+    msg = "TensorFlow changes the case of ASCII letters only, and ONNX of all letters, by the machine's locale"
     raise ValueError(msg)
 
 

@@ -123,7 +123,7 @@ def _reason(message: str) -> str:
         return re.sub(r"^'tf\.\w+' op ", "", message.strip().splitlines()[0])
     # The converter shows the node with the types of its inputs and outputs, which may be the reason.
     types = re.search(r" : (\(.*)$", message, flags=re.MULTILINE)
-    return "TFLite has no operator of its own for it" + (f" on {types[1]}" if types else "")
+    return "TFLite has no operator for it" + (f" on {types[1]}" if types else "")
 
 
 class _EachTime(str):
@@ -142,14 +142,14 @@ class _EachTime(str):
 
 def _checked(calibration: Calibration | None, names: list[str]) -> Calibration:
     if calibration is None:
-        raise UsageError("tflite-int8 is quantized by real inputs, and there is no calibration", hint=_CALIBRATION_HINT)
+        raise UsageError("tflite-int8 needs real inputs for calibration (got none)", hint=_CALIBRATION_HINT)
     is_empty = True
     for batch in calibration.read():
         is_empty = False
         _check_batch(batch, names)
     if is_empty:
         # The converter would generate ranges.
-        msg = "tflite-int8 is quantized by real inputs, and the calibration holds none"
+        msg = "tflite-int8 needs real inputs for calibration, but the calibration holds none"
         raise UsageError(msg, hint=_CALIBRATION_HINT)
     return calibration
 
@@ -163,7 +163,7 @@ def _check_batch(batch: Batch, names: list[str]) -> None:
             raise UsageError(msg, hint="give every input of the model in the calibration samples")
         if batch[name].dtype.kind == "f" and not np.isfinite(batch[name]).all():
             # It crashes on infinity, and ignores NaN.
-            msg = f"TensorFlow's calibrator takes finite inputs only, and {name!r} holds NaN or infinity"
+            msg = f"TensorFlow's calibrator accepts only finite inputs, but {name!r} holds NaN or infinity"
             raise ConversionError(msg, hint="calibrate with finite inputs, or leave tflite-int8 out of targets")
 
 

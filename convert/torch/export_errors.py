@@ -72,7 +72,7 @@ def _explained(err: Exception, export: Callable[..., object]) -> ParitygateError
         msg, hint = branch
         # The TorchScript exporter would silently write the example's branch.
         return ModuleError(msg, hint=hint)
-    step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
+    step = "torch.onnx cannot write the module" if is_traced else "torch.export cannot trace the module"
     msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
     return ConversionError(
         msg, hint=("read the whole trace in the log, and the limits of torch.export in its documentation")
@@ -114,7 +114,7 @@ def branch_on_values(chain: Sequence[BaseException]) -> tuple[str, str] | None:
     if not package:
         return f"the module branches on the values of a tensor{place}: a graph holds no such branch", _CHOOSE
     called = f", called{place}" if place else ""
-    msg = f"{package} itself branches on the values of a tensor, in {function}{called}: a graph holds no such branch"
+    msg = f"{package} itself branches on the values of a tensor, in {function}{called}, which a graph cannot do"
     return msg, _HINTS.get(function, _ELSEWHERE)
 
 

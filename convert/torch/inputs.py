@@ -25,7 +25,7 @@ _WORDS = re.compile(r"[a-z]+")
 def full_shape(spec: TensorSpec, sizes: Mapping[str, int]) -> list[int]:
     """Return the shape of an input at these sizes of the symbolic dims; raise UsageError if it is not full."""
     if spec.shape is None or None in spec.shape:
-        msg = f"input {spec} has no full shape"
+        msg = f"the shape of input {spec} is incomplete"
         raise UsageError(msg, hint="give every dim a size or a name, for example [batch, 3, 224, 224]")
     return [sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape if dim is not None]
 

@@ -34,7 +34,7 @@ def neutral_names(signature: Signature) -> tuple[list[str], list[str]]:
     both = {spec.name for spec in signature.inputs} & {spec.name for spec in signature.outputs}
     if both:
         name = min(both)
-        msg = f"{name!r} is the name of an input and of an output, and ONNX has one value of a name"
+        msg = f"{name!r} is the name of an input and of an output, but ONNX needs different names"
         other = f"{name}_out"
         hint = f"name the output {other!r} in model.outputs, and add it to model.rename: {{{name}: {other}}}"
         raise UsageError(msg, hint=hint)
@@ -61,7 +61,7 @@ def finished(
     opset = opset_of(model)
     if asked_opset is not None and opset != asked_opset:
         msg = f"opset {asked_opset} was requested, but the exporter could not convert the model from opset {opset}"
-        raise ConversionError(msg, hint=f"ask for opset {opset}, or leave it out")
+        raise ConversionError(msg, hint=f"set opset {opset}, or leave it out")
     ir_note = lower_ir_version(model)
     served = [spec.name for spec in (*signature.inputs, *signature.outputs)]
     neutral = [name for names in neutral_names(signature) for name in names]

@@ -35,7 +35,7 @@ def refuse_script_module(module: torch.nn.Module) -> None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        msg = f"{type(module).__name__} is TorchScript, which torch.export does not take"
+        msg = f"{type(module).__name__} is TorchScript, which torch.export does not accept"
         raise ConversionError(msg, hint="return the module itself, before torch.jit.script or torch.jit.trace")
 
 
@@ -127,8 +127,8 @@ def _named_sizes(
 
 def _fixed(spec: TensorSpec, axis: int, symbol: str, size: int) -> ConversionError:
     msg = (
-        "the converted model is not what its signature promises: "
-        f"dim {axis} of input {spec.name!r} is fixed at {size}, promised is {symbol}"
+        "the converted model does not match its signature: "
+        f"dim {axis} of input {spec.name!r} is fixed at {size}, expected {symbol}"
     )
     hint = (
         "torch.export fixed this size, because of the module, a loop over it, or an operator such as nn.LSTM. "
@@ -147,7 +147,7 @@ def _check_range(symbol: str, allowed: Any, promised: Dim | None, *, least_noted
         return
     there = f"from {allowed.lower} " + ("on" if upper is None else f"to {upper}")
     wanted = f"from {promised.min} to {promised.max}" if promised else "of any size"
-    msg = f"the exported model accepts {symbol!r} {there} only, but the signature promises {wanted}"
+    msg = f"the exported model accepts {symbol!r} only {there}, but the signature allows {wanted}"
     hint = (
         f"the module computes something else at other sizes, or fails. Declare model.dims.{symbol} within "
         "these sizes, or remove the branch on the shape from the module"
@@ -165,5 +165,5 @@ def untraceable(err: Exception, tracer: str) -> ParitygateError:
         msg, hint = branch
         return ConversionError(msg, hint=hint)
     place = next((line for line in map(users_line, chain) if line), "")
-    msg = f"{tracer} does not trace the module: {type(err).__name__}: {one_line(err)}{place}"
+    msg = f"{tracer} cannot trace the module: {type(err).__name__}: {one_line(err)}{place}"
     return ConversionError(msg, hint="read the whole trace in the log, and the limits in PyTorch's documentation")

@@ -197,7 +197,7 @@ class _Pair:
             if is_zeros and seen:
                 continue
             if is_zeros and is_only_kind and any(tensor.numel() for tensor in fed):
-                self.notes.append("it was checked at other sizes with zeros only: the model takes no random inputs")
+                self.notes.append("it was checked at other sizes with zeros only: the model accepts no random inputs")
             seen.append(self._look(trial, kind, fed, answers))
             if seen[-1] is _Seen.COMPARED:
                 break
@@ -206,11 +206,11 @@ class _Pair:
 
     def _judge(self, trial: _Trial, seen: Sequence[_Seen]) -> None:
         if _Seen.NOT_FINITE_ALONE in seen:
-            what = f"not finite at {trial}, where what it was made from is"
+            what = f"not finite at {trial}, where its source is"
             if _Seen.COMPARED not in seen:
                 msg = f"the converted model is {what}"
                 raise ConversionError(msg, hint="check where the module divides, takes a logarithm or masks values")
-            self.notes.append(f"on some made-up inputs it is {what}")
+            self.notes.append(f"on some generated inputs it is {what}")
         elif seen and _Seen.COMPARED not in seen:
             self.notes.append(f"its values were not all compared at {trial}: on all inputs tried some are not finite")
 
@@ -335,11 +335,11 @@ def _fails_itself(inputs: Sequence[torch.Tensor], trial: _Trial, cause: Exceptio
     what = "the module itself" if is_source else "the model"
     where = f"at {trial}" + (f" (dim {trial.dim!r})" if trial.dim else "")
     why = f"{type(cause).__name__}: {one_line(cause)}"
-    msg = f"{what} does not answer {where}, which the signature promises: zeros of shape {shapes}: {why}"
+    msg = f"{what} fails {where}, which its signature allows, on zeros of shape {shapes}: {why}"
     hint = (
         f"declare the sizes that the model accepts: model.dims.{trial.dim}"
         if trial.dim
-        else "let the model accept zeros, which trace it, and declare its inputs exactly"
+        else "let the model accept zeros, because they trace it, and declare its inputs exactly"
     )
     return ModuleError(msg, hint=hint)
 
@@ -385,7 +385,7 @@ def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how cl
                 )
                 hint = f"make it as large as {dim!r} in the module; pad_packed_sequence does so with total_length"
                 raise ConversionError(msg, hint=hint)
-            msg = f"output {spec.name!r} of the converted model is {its_type} at {trial}, and was {was}{_blame(trial)}"
+            msg = f"output {spec.name!r} of the converted model is {its_type} at {trial}, but was {was}{_blame(trial)}"
             raise ConversionError(msg, hint=_hint(trial))
         if not compares_values or (only_floats and not wanted.is_floating_point()):
             continue
@@ -433,7 +433,7 @@ def _check_contract(answers: Sequence[torch.Tensor], signature: Signature, trial
             and all(dim is None or dim == size for dim, size in zip(shape, tensor.shape, strict=True))
         )
         if dtype != spec.dtype or not fits:
-            msg = f"output {spec.name!r} of the model is {_described(tensor)} at {trial}, promised is {spec}"
+            msg = f"output {spec.name!r} of the model is {_described(tensor)} at {trial}, expected {spec}"
             raise ConversionError(msg, hint="correct model.outputs, or the model itself")
 
 

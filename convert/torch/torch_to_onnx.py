@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _ASIDE = ".aside"
-_FAR = "what it wrote answers otherwise than the module, to real rows where there are any"
+_FAR = "its outputs differ from the module's, on real rows where there are any"
 # The exporter writes it directly; any other opset needs a conversion that may fail silently.
 _OPSET = 18
 # No runtime here computes in it, either.
@@ -70,7 +70,7 @@ def convert(job: ConversionJob) -> Conversion:
         if is_near:
             _empty(job.folder / _ASIDE)
             return _with_attempts(conversion, exporter, failed, eval_note)
-        failed.append((exporter, ConversionError(_FAR, hint="compare the file with the module: the gate does")))
+        failed.append((exporter, ConversionError(_FAR, hint="compare the file with the module")))
         if far is None:
             far = exporter, conversion
             _move(job.folder, job.folder / _ASIDE)
@@ -217,7 +217,7 @@ def _none_converts(failed: Sequence[tuple[str, ConversionError]]) -> ConversionE
 def _fixed_note(traces: Sequence[str]) -> str | None:
     """Return the tracer's warnings, each `torch.jit.trace at FILE:LINE: ...`, in one line."""
     places = [note.removeprefix("torch.jit.trace at ").partition(": ")[0] for note in traces]
-    return f"what Python computes at {', '.join(places)} is a constant of the trace" if places else None
+    return f"values that Python computes at {', '.join(places)} are constants of the trace" if places else None
 
 
 def _empty(folder: Path) -> None:

@@ -119,10 +119,10 @@ def _leave_out_outputs_after(count: int, path: Path) -> None:
 
 def _refused(err: Exception, opset: int) -> ConversionError:
     if "opset" in str(err):
-        msg = f"opset {opset} is not one that torch.onnx's legacy exporter writes: {one_line(err)}"
-        return ConversionError(msg, hint=f"ask for opset {_OPSET}, or leave it out")
-    msg = f"torch.onnx's legacy exporter does not write the model: {type(err).__name__}: {one_line(err)}"
-    hint = "remove model.exporter: another may work; for a file, give its module as model.source"
+        msg = f"torch.onnx's legacy exporter cannot write opset {opset}: {one_line(err)}"
+        return ConversionError(msg, hint=f"set opset {_OPSET}, or leave it out")
+    msg = f"torch.onnx's legacy exporter cannot write the model: {type(err).__name__}: {one_line(err)}"
+    hint = "remove model.exporter, because another may work; for a file, give its module as model.source"
     return ConversionError(msg, hint=hint)
 
 

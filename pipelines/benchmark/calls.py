@@ -46,7 +46,7 @@ _UNTIMED_SHARE = 0.1
 _IDLE_CORES = 0.02
 _IDLE_WINDOW_S = 0.02
 _MAX_SETTLE_S = 1.0
-COMPILED = "Keras is called as a compiled graph, as it is served; as the reference it answered eagerly"
+COMPILED = "Keras is called as a compiled graph, as it is served; as the reference it ran eagerly"
 EAGER = "Keras is called eagerly, which is slower than it is served, because it could not be compiled as a graph"
 
 

@@ -192,5 +192,5 @@ def _check_speedups(result: BenchmarkResult) -> None:
 
 def _check_same(name: str, value: float, other: float) -> None:
     if not math.isclose(value, other, rel_tol=_ROUNDING):
-        msg = f"{name} is {value:g}, but its rounds give {other:g}: the file is from another version, or changed"
+        msg = f"{name} is {value:g}, but its rounds give {other:g}: the file changed, or is from another version"
         raise ValueError(msg)

@@ -189,8 +189,8 @@ class Worker:
             result_of_child(self.child, self._stage)
         except ParitygateError as err:
             return err
-        msg = f"{self.child.job.what} ended {self._when}, before it was told to"
-        return BackendError(msg, hint=f"look into the log: {self.child.job.log}")
+        msg = f"{self.child.job.what} ended {self._when}, before it was stopped"
+        return BackendError(msg, hint=f"read the log: {self.child.job.log}")
 
 
 def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:

@@ -161,7 +161,7 @@ class Cache:
         """Return why a job without any entry is done again; empty the first time."""
         not_kept = self.memory.why_not_kept(wanted.key)
         return (
-            f"nothing was kept of it the last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
+            f"nothing of it was cached last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
         )
 
     def _difference_of_request(self, job: ChildJob) -> str:
@@ -386,7 +386,7 @@ def cache_below(root: Path, run: Path) -> Cache:
     The environment variable PARITYGATE_CACHE names another folder, or is `off`.
 
     Raises:
-        UsageError: PARITYGATE_CACHE_SIZE is no size.
+        UsageError: PARITYGATE_CACHE_SIZE is not a size.
     """
     folder = cache_folder(root)
     # Without a record of what a job reads, nothing can be cached.
@@ -409,6 +409,6 @@ def _most_bytes() -> int:
         return _MOST_BYTES
     size = bytes_of(text)
     if size is None:
-        msg = f"the environment variable {_SIZE} is {text!r}, and no size (allowed: {SIZES_ALLOWED})"
+        msg = f"the environment variable {_SIZE} is {text!r}, which is not a size (allowed: {SIZES_ALLOWED})"
         raise UsageError(msg, hint=f"unset it, or write for example {_SIZE}=10GB")
     return size

@@ -65,7 +65,7 @@ class AskedOfRun:
         request = {
             **request_of(_WHAT, {"spec": spec, **options}, root),
             "root": str(root.resolve()),
-            # A link may change its target to an equal file in another folder. Texts that are no paths do no harm.
+            # A link may change its target to an equal file in another folder. Texts that are not paths do no harm.
             "places": [os.path.realpath(text) for text in (spec, *options.values()) if isinstance(text, str)],
             "files": {path: _digest_of(path, cache) for path in _read_here(spec)},
             "installed": {place: _modules_in(place) for place in dict.fromkeys(sys.path)},

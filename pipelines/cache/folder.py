@@ -37,7 +37,7 @@ def make_cache_folder(folder: Path) -> None:
     if folder.is_symlink() or others:
         why = "a link" if folder.is_symlink() else f"{others[0]} is in it"
         msg = f"{folder} is not used as a cache, because {why}"
-        raise StorageError(msg, hint="name a folder of its own with PARITYGATE_CACHE")
+        raise StorageError(msg, hint="name a separate folder with PARITYGATE_CACHE")
     with storage_errors(folder):
         (folder / MARKER).touch()
         (folder / CACHE_MARKER).touch()
@@ -88,7 +88,7 @@ def remove_cache(folder: Path) -> tuple[str, ...]:
     The markers go last, so that an interrupted removal leaves a cache.
 
     Raises:
-        StorageError: The folder is no cache, or something cannot be removed.
+        StorageError: The folder is not a cache, or something cannot be removed.
     """
     check_is_cache(folder)
     with storage_errors(folder):

@@ -48,7 +48,7 @@ _OF_THE_SHELL = frozenset({
 })  # fmt: skip
 
 
-class NotKept(Exception):  # noqa: N818 - it is no error of the job
+class NotKept(Exception):  # noqa: N818 - it is not an error of the job
     """The reason why no other run can reuse the result of a job."""
 
 

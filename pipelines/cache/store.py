@@ -218,7 +218,7 @@ def _check_name(name: str) -> None:
     """Raise a ValueError if a name leads out of its folder."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a file below a folder")
+        raise ValueError(f"{name!r} is not the name of a file below a folder")
 
 
 def _copy(place: str, folder: Path, target: Path) -> Made:

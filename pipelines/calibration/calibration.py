@@ -145,7 +145,7 @@ def _check_rows_are_open(signature: Signature) -> None:
     for spec in signature.inputs:
         size = spec.shape[0] if spec.shape else None
         if isinstance(size, int) and size > 1:
-            msg = f"the model takes exactly {size} rows of {spec.name!r} a call, and calibration rows are chosen singly"
+            msg = f"the model takes exactly {size} rows of {spec.name!r} a call, but calibration chooses single rows"
             raise UsageError(
                 msg, hint="export it with an open batch dim, and fix that by targets: [{name: ..., static: ...}]"
             )
@@ -183,11 +183,11 @@ def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
     whence = f"held out of {_name(request.source)}" if request.source.split else f"in {_name(request.source)}"
     if choice.dropped:
         msg = (
-            f"of the {choice.rows} calibration rows {whence}, {choice.dropped} are among the rows that are compared: "
-            f"{chosen} are left (needed: {LEAST_ROWS})"
+            f"of the {choice.rows} calibration rows {whence}, {choice.dropped} are among the compared rows: "
+            f"{chosen} are left (expected at least {LEAST_ROWS})"
         )
         raise UsageError(
-            msg, hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out"
+            msg, hint="name rows in calibration.source that are not in samples, or leave it out to hold out rows"
         )
     msg = f"calibration has {chosen} different rows {whence} (expected at least {LEAST_ROWS})"
     hint = "name more rows in calibration.source"

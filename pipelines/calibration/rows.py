@@ -110,7 +110,7 @@ class CalibratedRows:
     def load(cls, path: Path) -> CalibratedRows:
         """Return what `save` wrote; raise ArtifactIntegrityError if it is missing or damaged."""
         if not path.is_file():
-            msg = f"which rows the artifact was calibrated on is not known: {path} is missing"
+            msg = f"the calibration rows of the artifact are unknown, because {path} is missing"
             raise ArtifactIntegrityError(msg, hint=_HINT)
         try:
             data = read_json(path)
@@ -120,7 +120,7 @@ class CalibratedRows:
                 digests=frozenset(map(bytes.fromhex, data["rows"])),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as err:
-            msg = f"which rows the artifact was calibrated on is not known: {path} is corrupt: {err}"
+            msg = f"the calibration rows of the artifact are unknown, because {path} is corrupt: {err}"
             raise ArtifactIntegrityError(msg, hint=_HINT) from err
 
 

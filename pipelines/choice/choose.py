@@ -99,7 +99,7 @@ def _check_served(choice: Choice) -> None:
         left_out = _reasons_against(choice)
         raise UsageError(
             f"{msg}; left out: {left_out})" if left_out else f"{msg})",
-            hint="validate what runs there on every device of the release, let promote.prefer take more than one, or "
+            hint="validate such a variant on every device of the release, let promote.prefer choose several, or "
             "leave the device out",
         )
 
@@ -120,14 +120,11 @@ def _check_changes(run: RunFolder, entry: EvidenceEntry, device: str, changes: C
         return
     what = f"the evidence of {entry.variant} on {device}"
     if MADE_FROM in changes:
-        msg = f"{what} is about a file that was made from another source than the one that is there"
+        msg = f"{what} is about a file that was made from a different source than the current one"
     elif RAN in changes:
-        msg = f"{what} is about an engine that was built from another file than the one that ran"
+        msg = f"{what} is about an engine that was built from a different file than the one that ran"
     else:
-        msg = (
-            f"{what} was judged by other rules than the run's spec asks for now: limits, decisions, probes or the like "
-            "were changed since"
-        )
+        msg = f"{what} was judged by other rules than the run's spec has now: limits, decisions or probes changed since"
     raise ArtifactIntegrityError(msg, hint=_again(run))
 
 
@@ -164,7 +161,7 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
         raise InputFileError(f"{run.evidence_file} is corrupt: {err}", hint=again) from err
     recording = Recording.load(run.reference)
     if {recording.digest} != {document.reference.digest for document in evidence.by_device().values()}:
-        msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
+        msg = f"the evidence of run {run.run_id} is about another reference than the one in {run.reference}"
         raise ArtifactIntegrityError(msg, hint=again)
     check_recording_rules(run, recording)
     return evidence
@@ -176,7 +173,7 @@ def _check_names(run: RunFolder, evidence: Evidence) -> None:
     for document in evidence.by_device().values():
         for entry in document.entries:
             if entry.variant not in run.resolved.target_names:
-                msg = f"{entry.variant!r} is no target of the run (targets: {', '.join(run.resolved.target_names)})"
+                msg = f"{entry.variant!r} is not a target of the run (targets: {', '.join(run.resolved.target_names)})"
                 raise ValueError(msg)
 
 

@@ -146,7 +146,7 @@ class _Target:
         entry = self.entry if is_absent else self.by_device.get(device)
         on = "" if device == self.home or is_absent else f" on {device}"
         if entry is None:
-            return f"what was compared on {device} is another file, or nothing"
+            return f"what was compared on {device} is a different file, or none"
         if _is_built(entry):
             return f"was built, and never ran on {device}" if is_absent else f"does not run on {device}"
         if entry.verdict != "pass":

@@ -29,7 +29,7 @@ def why_these(
         parts.append(_smallest(chosen[0], others))
     emulated = ", ".join(_accepted(candidate) for candidate in chosen if candidate.entry.evidence == "emulated")
     if emulated:
-        parts.append(f"accepted on emulated evidence, as the spec says: {emulated}")
+        parts.append(f"accepted on emulated evidence by the spec: {emulated}")
     if rules.limits:
         parts.append(f"within {_limits_in_words(rules.limits)}")
     left_out = [_state_in_words(item, rules) for item in candidates if _is_left_out(item, rules)]

@@ -24,7 +24,7 @@ def engine_options(workers_help: str) -> Callable[[_Command], _Command]:
     def with_options(command: _Command) -> _Command:
         for option in (
             click.option(
-                "--ray-address", metavar="HOST:PORT", help="The Ray cluster of --engine ray, instead of one of its own."
+                "--ray-address", metavar="HOST:PORT", help="The Ray cluster of --engine ray, instead of a new one."
             ),
             click.option("--workers", type=click.IntRange(min=1, max=256), metavar="N", help=workers_help),
             click.option(
@@ -57,7 +57,7 @@ def engine_of(
         return None
     for option, value in without.items():
         if value is not None:
-            msg = f"--workers does not go with {option}"
+            msg = f"--workers and {option} exclude each other"
             raise UsageError(msg, hint="leave out one of them")
     from paritygate.pipelines.scale.engine import Engine
 

@@ -43,7 +43,7 @@ _OF_REQUESTS = (
 )
 _OF_OPEN_LOOPS = (
     click.option(
-        "--callers", default=64, show_default=True, type=click.IntRange(1, 1024), help="No more of a rate wait at once."
+        "--callers", default=64, show_default=True, type=click.IntRange(1, 1024), help="Limit on waiting requests."
     ),
     click.option(
         "--arrivals",
@@ -72,7 +72,7 @@ _OF_LOADS = (
         "--endpoint-json",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Which field of a server's JSON is which input and output, as for compare.",
+        help="Map inputs and outputs to fields of a server's JSON, as for compare.",
     ),
     click.option(
         "--report",

@@ -68,7 +68,7 @@ class ManySpecs:
             InputFileError: A spec does not exist.
         """
         if self.written.form not in {"text", "json"}:
-            msg = f"--format {self.written.form} is not made of several processes"
+            msg = f"--format {self.written.form} does not work with several processes"
             raise UsageError(msg, hint="leave out --workers and name the specs, or write --json FILE")
         _check_names(self.specs)
         unchanged = self._unchanged()
@@ -127,8 +127,8 @@ def _check_names(specs: Sequence[str]) -> None:
             # It is an error of its own run.
             continue
         if first.setdefault(name, spec) != spec:
-            msg = f"{first[name]} and {spec} are both of the model {name!r}"
-            raise UsageError(msg, hint="give each spec a model.name of its own, or run them one by one")
+            msg = f"{first[name]} and {spec} both have the model name {name!r}"
+            raise UsageError(msg, hint="give each spec its own model.name, or run them one by one")
 
 
 def _data(entry: FleetEntry) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove the result of an earlier call, so that nobody takes it for that of this one.
 
-    A device or a pipe stays. A file that is no result may be a model or samples, so it stays, and is an error.
+    A device or a pipe stays. A file that is not a result may be a model or samples, so it stays, and is an error.
     """
     del param
     if target is None or target == "-" or ctx.resilient_parsing:
@@ -82,7 +82,7 @@ def _check_folder(option: str, path: Path, folder: Path) -> None:
         msg = f"{option} cannot write {path}: the folder {folder} does not exist"
         raise UsageError(msg, hint="create it", command=shlex.join(["mkdir", "-p", str(folder)]))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{option} cannot write {path}: {folder} is no folder that may be written to"
+        msg = f"{option} cannot write {path}: {folder} is not a writable folder"
         raise UsageError(msg, hint=f"name another place with {option}")
 
 
@@ -186,11 +186,9 @@ quiet_option = click.option(
     is_flag=True,
     # Known when a run is searched by a short name.
     is_eager=True,
-    help="Show no progress, and print one line: the verdict, or what was done; and errors.",
+    help="Show no progress. Print only one line with the verdict or the outcome, and errors.",
 )
-verbose_option = click.option(
-    "--verbose", "-v", is_flag=True, help="Print every figure and remark as well, as wide as they are."
-)
+verbose_option = click.option("--verbose", "-v", is_flag=True, help="Print every figure and remark too, at full width.")
 time_limit_option = click.option(
     "--time-limit",
     default=3600.0,
@@ -213,7 +211,7 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) 
         return
     limit = bytes_of(text)
     if limit is None:
-        raise click.BadParameter(f"{text!r} is no size (allowed: {SIZES_ALLOWED})")
+        raise click.BadParameter(f"{text!r} is not a size (allowed: {SIZES_ALLOWED})")
     ctx.with_resource(memory_limit(limit))
 
 
@@ -245,10 +243,10 @@ batch_size_option = click.option(
     default=16,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Rows a batch, where the samples do not say.",
+    help="Rows a batch, if the samples do not define it.",
 )
 pad_option = click.option(
-    "--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with."
+    "--pad", multiple=True, metavar="INPUT=VALUE", help="The value that pads ragged lists of tables."
 )
 
 columns_option = click.option(
@@ -392,7 +390,7 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
     """
     if folder is None:
         msg = f"{click.get_current_context().command.name} needs --run DIR"
-        hint = f"give the run folder that {printed_by} printed, or take the latest run"
+        hint = f"give the run folder that {printed_by} printed, or use the latest run"
         raise UsageError(msg, hint=hint, command=_called_with("--run", "latest"))
     from paritygate.pipelines.run.workspace import open_run
 

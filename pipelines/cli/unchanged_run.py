@@ -32,7 +32,7 @@ def replay_last_run(asked: Sequence[AskedOfRun], written: Result, shown: Shown) 
         return False
     for run in runs:
         since = f"nothing has changed since run {run.folder.name} of {run.made_at}: it is not done again"
-        lines = [run.verdict] if shown.is_quiet else [*wrapped(f"{since}; --no-cache does it anew"), *run.lines]
+        lines = [run.verdict] if shown.is_quiet else [*wrapped(f"{since}; --no-cache runs it again"), *run.lines]
         print_lines(lines, err=shown.to_stderr)
     written.write({"schema_version": 1, "exit_code": 0, "runs": [run.outcome_now() for run in runs]})
     return True

@@ -22,10 +22,7 @@ _OPTIONS = (
     click.option(
         "--overwrite",
         is_flag=True,
-        help=(
-            "Replace files of the view that were edited by hand or written with other options, and a view of"
-            " another alias."
-        ),
+        help=("Replace files of the view that were edited or written with other options, and a view of another alias."),
     ),
     shared.repository_option,
     shared.quiet_option,
@@ -107,11 +104,11 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
         published = publish_view(repository, request, source, overwrite=overwrite)
     except ChangedViewError as err:
         over = request.command_line(repository, *(("--no-follow",) if no_follow else ()), "--overwrite")
-        raise ChangedViewError(str(err), hint=f"{err.hint}; or write over it: {over}") from err
+        raise ChangedViewError(str(err), hint=f"{err.hint}; or overwrite it: {over}") from err
     try:
         subscribe(repository, request, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:
-        msg = f"the view was written, and will not follow {which}: {err}"
+        msg = f"the view was written, but will not follow {which}: {err}"
         raise type(err)(msg, hint="give --no-follow to turn this off") from err
     follows = which if request.follows and not no_follow else None
     print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")

@@ -117,8 +117,8 @@ def _check_output(spec: TensorSpec, found: NDArray[np.generic], sizes: Mapping[s
     if dtype == spec.dtype and len(declared) == found.ndim and all(fits):
         return
     msg = (
-        f"model.outputs declares {spec}, and the source answers the first {counted(rows, 'row')} of the samples with "
-        f"{dtype}{list(found.shape)}"
+        f"model.outputs declares {spec}, but the source returns {dtype}{list(found.shape)} "
+        f"for the first {counted(rows, 'row')} of the samples"
     )
     right = [
         *(dim if is_right else size for dim, is_right, size in zip(declared, fits, found.shape, strict=False)),

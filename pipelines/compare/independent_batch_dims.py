@@ -26,7 +26,7 @@ def with_rows_apart(ref: ModelRef, read: Callable[[], Iterable[Batch]]) -> Model
     Other models, and declared signatures, do not change. `read` starts reading the samples.
 
     Raises:
-        InputFileError: It is no SavedModel, or has no such signature.
+        InputFileError: It is not a SavedModel, or has no such signature.
         UsageError: The model has no name that is to be renamed.
         MissingBackendError: TensorFlow is not installed.
     """

@@ -75,7 +75,7 @@ def recorded_model(path: Path, *, name: str) -> ModelRef:
 def check_mapping_is_used(models: Iterable[ModelRef], mapping: JsonMapping | None) -> None:
     """Raise a `UsageError` if there is a JSON mapping, and no model is a server that needs it."""
     if mapping is not None and all(model.endpoint_json is None for model in models):
-        msg = "a mapping of JSON is given, and no model is the address of a server that speaks no known protocol"
+        msg = "a mapping of JSON is given, but no model is the address of a server without a known protocol"
         raise UsageError(
             msg, hint="leave --endpoint-json out, or give an address such as http://127.0.0.1:8000/predict"
         )
@@ -92,7 +92,7 @@ def with_endpoint_limits(models: Iterable[ModelRef], limits: Mapping[str, float]
         return all_models
     endpoint_limits = limits_of(limits)
     if all(model.kind is not SourceKind.ENDPOINT for model in all_models):
-        msg = f"endpoint limits are given ({', '.join(limits)}), and no model is the address of a server"
+        msg = f"endpoint limits are given ({', '.join(limits)}), but no model is the address of a server"
         raise UsageError(
             msg, hint="leave --endpoint out, or give an address such as http://127.0.0.1:8000/v2/models/NAME"
         )
@@ -108,7 +108,7 @@ def with_signatures(
     """Return the two models with the chosen signatures of SavedModels, by side.
 
     Raises:
-        UsageError: A name is no side, or a side is no SavedModel.
+        UsageError: A name is not a side, or a side is not a SavedModel.
     """
     _check_sides("--signature", signatures, "write for example --signature reference=serving_default")
     chosen = (
@@ -122,7 +122,7 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
     """Return the two models, limited to the inputs of the samples that are named by side.
 
     Raises:
-        UsageError: A name is no side, a side is recorded outputs, or no name of an input is given.
+        UsageError: A name is not a side, a side is recorded outputs, or no name of an input is given.
     """
     sides = {}
     for side, model in zip(_SIDES, (reference, candidate), strict=True):
@@ -148,7 +148,7 @@ def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emul
     """Return the model with a provider of ONNX Runtime; unchanged without one.
 
     Raises:
-        UsageError: It is no ONNX model, is emulated, or the device has no such provider.
+        UsageError: It is not an ONNX model, is emulated, or the device has no such provider.
     """
     if provider is None:
         return model

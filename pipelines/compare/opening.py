@@ -60,9 +60,9 @@ def why_apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: f
     words = " and ".join(f"the {side} takes {', '.join(sorted(inputs))}" for side, inputs in known_sides)
     if reference is not None and candidate is not None and (reference <= candidate or candidate <= reference):
         # A candidate that lacks an input, or has one more, is another model.
-        msg = f"--takes is for sides that each take what the other does not, and {words}"
+        msg = f"--takes is for sides that each take inputs that the other lacks, but {words}"
         raise UsageError(msg, hint="leave --takes out")
-    return f"{words}: inputs that are made up for one cannot be sent to the other"
+    return f"{words}: inputs generated for one cannot be sent to the other"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +163,7 @@ def open_reference(
 def _check_no_roles(job: ComparisonJob) -> None:
     if job.roles:
         msg = f"the role of {next(iter(job.roles))!r} is declared, but the reference was recorded before it"
-        raise UsageError(msg, hint="compare with the model itself, or write roles into a spec and record it by that")
+        raise UsageError(msg, hint="compare with the model itself, or write roles into a spec and record with it")
 
 
 def _check_roles(job: ComparisonJob, signature: Signature) -> None:
@@ -300,7 +300,7 @@ def open_candidate(
     if ref.is_recorded:
         if (ref.path / RECORD_FILE).is_file():
             if ref.rename:
-                msg = f"--map renames {', '.join(ref.rename)}, and {ref.name} was recorded under the names served"
+                msg = f"--map renames {', '.join(ref.rename)}, but {ref.name} was recorded under the names served"
                 raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
             recording = load_to_judge(ref.path)
             candidate = RecordedCandidate(

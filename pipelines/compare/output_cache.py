@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 256 << 20
 _OTHER = "another-process"
 # Rows that fail run again, to measure the reference's own noise.
-_ASKED_OF_FAILING = "rows have to be asked again that lie beyond a limit now, and they were not asked"
+_ASKED_OF_FAILING = "rows that are now beyond a limit must run again, but they did not"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,7 +265,7 @@ class _Known(OutputCache):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         if not (folder / ANSWERS_FILE).is_file():
-            _not_asked("no answers of it were kept")
+            _not_asked("none of its outputs were kept")
         data = read_json(folder / ANSWERS_FILE)
         self._models, self._seconds, self._samples = data["models"], data["seconds"], data[SAMPLES]
         self._afresh = data["afresh"]
@@ -292,7 +292,7 @@ class _Known(OutputCache):
     def afresh(self, asked: Sequence[Batch], folder: Path, ask: AskAfresh) -> list[Arrays | str]:
         del folder, ask
         if self._afresh is None:
-            _not_asked("no other process was asked")
+            _not_asked("no other process ran")
         return _in_order(_by_case(asked), self._folder / _OTHER, from_data(AnsweredAfresh, self._afresh))
 
 
@@ -328,12 +328,12 @@ def _in_order(cases: Iterable[str], folder: Path, answered: AnsweredAfresh) -> l
     answers: dict[str, Arrays | str] = {**answered.refused}
     answers |= {str(batch.case): batch.outputs for batch in read_chunks(folder, answered.chunks)}
     if not answers.keys() >= set(cases):
-        _not_asked("another process was asked something else")
+        _not_asked("another process ran something else")
     return [answers[case] for case in cases]
 
 
 def _not_asked(what: str) -> NoReturn:
-    raise CacheMissError(f"{what} when this was compared before", hint="compare anew")
+    raise CacheMissError(f"{what} when this was compared before", hint="compare again")
 
 
 def _digest_of(arrays: Arrays) -> str:

@@ -117,7 +117,7 @@ class Prober:
                 otherwise=functools.cache(lambda: tuple(_opened_otherwise(self._runner, opened))),
             )
             return record_probes(
-                self._runner, plan, progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0)
+                self._runner, plan, progress=lambda name, rows: report(f"running the reference: probe {name}", rows, 0)
             )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 _ACCEPTS = "accepts_inputs"
-_GIVEN = "outputs that were recorded elsewhere cannot be asked"
+_GIVEN = "outputs that were recorded elsewhere cannot run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ def ask_all(
         recording,
         question_of(job, candidate, store, outputs, Unclipped(job, place.folder, place.models)),
         names=job.rules.probes,
-        progress=lambda name, rows: place.report(f"asking the candidate: probe {name}", rows, 0),
+        progress=lambda name, rows: place.report(f"running the candidate: probe {name}", rows, 0),
     )
     failed = next((item.failed_batches for item in outcomes if item.name == ASKED_AGAIN), frozenset())
     plan = session_plan(job, candidate, outputs, place, failed_before=failed)

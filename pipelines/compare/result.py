@@ -357,13 +357,13 @@ class ComparisonResult:
 
     @property
     def edge_words(self) -> str:
-        """The number of findings that fail nothing, such as `2 edge findings`; empty for none."""
-        counts = {"edge finding": len(self.edge_findings), "padding finding": len(self.padding_findings)}
+        """The number of findings that fail nothing, such as `2 out-of-sample findings`; empty for none."""
+        counts = {"out-of-sample finding": len(self.edge_findings), "padding finding": len(self.padding_findings)}
         return ", ".join(counted(count, what) for what, count in counts.items() if count)
 
     @property
     def verdict_words(self) -> str:
-        """The verdict with its findings, such as `pass, 2 edge findings`, or `pass (without probes)` of none."""
+        """The verdict with its findings, such as `pass, 2 out-of-sample findings`, or `pass (without probes)`."""
         has_none = not self.probes.asked and bool(self.probes.skipped or self.probes.not_recorded)
         verdict = f"{self.verdict} (without probes)" if has_none and self.verdict == Status.PASS else self.verdict
         return ", ".join(filter(None, (verdict, self.edge_words)))
@@ -380,7 +380,7 @@ def _range(values: Iterable[float]) -> LimitRange:
 
 
 def _taken(kind: type[_Result], measured: object, /, **own: object) -> _Result:
-    """Return a result with the same fields as a measurement, except the given ones; null for what is no number."""
+    """Return a result with the same fields as a measurement, except the given ones; null for what is not a number."""
     names = {item.name for item in fields(cast("Any", kind))} - own.keys()
     values = {name: _plain(getattr(measured, name)) for name in names if hasattr(measured, name)}
     return kind(**values, **own)

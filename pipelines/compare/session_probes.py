@@ -72,7 +72,7 @@ def session_plan(
         answer_afresh=functools.partial(_answered_afresh, job, {*outputs, *job.rules.matched}, place),
         most_rows=rows_asked_again(place.samples),
         failed_before=failed_before,
-        progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
+        progress=lambda name: place.report(f"running the candidate: probe {name}", 0, 0),
     )
 
 

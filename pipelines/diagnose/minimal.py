@@ -59,7 +59,7 @@ def minimal_pair(
     try:
         return cut.made(with_inputs=with_inputs)
     except (BackendError, ValueError, TypeError):
-        # A sequence or a map is no input of these models.
+        # A sequence or a map is not an input of these models.
         return Minimal(words=say("minimal.unknown")), None
 
 

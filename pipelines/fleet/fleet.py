@@ -87,7 +87,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
     """Return the specs that are named, and those in the folders that are named, in the order of their names.
 
     Raises:
-        UsageError: One spec is named twice.
+        UsageError: One spec occurs twice.
     """
     specs: list[str] = []
     for text in texts:
@@ -99,7 +99,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
         specs += sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file()) or [text]
     twice = next((spec for at, spec in enumerate(specs) if spec in specs[:at]), None)
     if twice is not None:
-        msg = f"the spec {twice} is named twice"
+        msg = f"the spec {twice} occurs twice"
         raise UsageError(msg, hint="name each spec once")
     return specs
 

@@ -31,7 +31,7 @@ def impossible_targets(loaded: LoadedModel) -> dict[str, str]:
 
     Only missing operators count, because a run shows other errors in full.
     """
-    # A model that a function returned is no file.
+    # A model that a function returned is not a file.
     tried = _TRIED.get(loaded.ref.kind, ()) if loaded.model is None else ()
     if not tried or sum(path.stat().st_size for path in files_of_model(loaded.ref).values()) > _LARGEST_BYTES:
         return {}

@@ -188,7 +188,7 @@ def _of_arrays(wanted: _Wanted, samples: SampleSource) -> InputChoice:
     ]
     input_names = _by_name(wanted, columns)
     if not input_names or not {*wanted.needed} <= {*input_names}:
-        # An array with another name is passed by position, and text is no tensor.
+        # An array with another name is passed by position, and text is not a tensor.
         input_names = tuple(column.name for column in columns if column.kind is not ColumnKind.TEXT)
     left_out = tuple(column.name for column in columns if column.name not in input_names)
     return (

@@ -50,7 +50,7 @@ _MATRIX_RANK = 2
 _HALF = 0.5
 # Columns whose spreads differ by more may be in different units.
 _UNLIKE = 100.0
-# Formulas as names, which exporters write, are no sizes of their own.
+# Formulas as names, which exporters write, are not sizes of their own.
 _DIM_NAME = re.compile(r"[\w.-]+")
 
 
@@ -204,7 +204,7 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
         draft.say(("samples", "batch_size"), f"The model takes {counted(survey.batch_size, 'row')} a call.")
     if survey.pad:
         names = ", ".join(survey.pad)
-        reason = f"rows of {names} differ in length; this fills shorter ones up, and has to be what your service uses"
+        reason = f"rows of {names} differ in length; this pads shorter ones, and must be what your service uses"
         draft.guess(("samples", "pad"), {name: _number(value) for name, value in survey.pad.items()}, reason)
 
 
@@ -225,7 +225,7 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
     for name, labels in survey.possible_labels.items():
         for column in labels:
             note = f"the model gets {column}, which may be the label because it is at one end and holds class numbers "
-            note += f"alone; if it is no input, name those that are: --columns {name}=COLUMN,COLUMN"
+            note += f"alone; if it is not an input, name those that are: --columns {name}=COLUMN,COLUMN"
             draft.say(place, f"note: {note}")
             draft.notes.append(f"samples: {note}")
     for name, row in survey.not_numbers.items():
@@ -234,7 +234,7 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
             "the samples, or write non_finite: match if such answers belong there"
         )
     if survey.cast:
-        reason = "the samples hold these in another dtype, and the model takes this one"
+        reason = "the samples hold these in another dtype, but the model expects this one"
         draft.guess(("samples", "cast"), dict(survey.cast), reason)
 
 

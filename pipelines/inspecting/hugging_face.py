@@ -43,7 +43,7 @@ def load():
 
     model = {kind}.from_pretrained(WEIGHTS, local_files_only=True, trust_remote_code=False, use_safetensors=True)
     if hasattr(model.config, "use_cache"):
-        # A cache of earlier tokens is no output that is compared.
+        # A cache of earlier tokens is not an output that is compared.
         model.config.use_cache = False
     return model.float()
 '''
@@ -74,7 +74,7 @@ class WeightsModule:
     text: str  # its code
     files: tuple[str, ...]  # read by the code, from the spec's folder
     columns: tuple[str, ...]  # of texts
-    images: PictureRules | None = None  # None if the samples are no pictures, or it is unknown
+    images: PictureRules | None = None  # None if the samples are not pictures, or it is unknown
 
     @property
     def note(self) -> str:

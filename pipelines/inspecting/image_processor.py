@@ -82,6 +82,6 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
         share = float(config.get("crop_pct") or _CROP_SHARE)
         return {"shorter": int(shorter / share), "size": (shorter, shorter)}
     if cut is None:
-        msg = "pictures are resized by their shorter side and not cut, so that they keep several sizes"
+        msg = "pictures are resized by their shorter side and not cut, so they keep different sizes"
         raise _CannotBeWrittenError(msg)
     return {"shorter": shorter, "size": (int(cut["height"]), int(cut["width"]))}

@@ -98,7 +98,7 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         StorageError: The file cannot be written.
     """
     if request.columns and request.samples is None:
-        msg = "--columns names columns of a table, and there are no samples"
+        msg = "--columns names columns of a table, but there are no samples"
         raise UsageError(msg, hint="add the table: --samples rows.csv")
     out = request.here / request.out
     folder = out.parent.resolve()
@@ -158,7 +158,7 @@ def _write(
     folder = out.parent.resolve()
     ref = with_signature_key(parse_source(sources.model, folder), request.signature, "--signature")
     if ref.kind in _MADE:
-        msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing is converted"
+        msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing can be converted"
         raise UsageError(msg, hint="name the trained model; to compare two models use compare")
     survey = _child(
         ModelSurvey,
@@ -185,8 +185,8 @@ def _write(
     )
     spec = parse_spec(text, folder=folder, origin=str(request.out)).spec
     if spec != Spec.model_validate(draft.data):
-        msg = f"the spec of {request.model} reads back differently: {text!r}"
-        raise BackendError(msg, hint="write the spec by hand, as docs/spec.md says, and report this")
+        msg = f"the spec of {request.model} differs when read again: {text!r}"
+        raise BackendError(msg, hint="write the spec by hand as in docs/spec.md, and report this")
     write_bytes_atomically(out, text.encode(), elsewhere="name another file with --out")
     return WrittenSpec(
         path=request.out,
@@ -215,7 +215,7 @@ def _check_free(request: InitRequest) -> None:
     names = (request.out.with_stem(f"{request.out.stem}-{number}") for number in itertools.count(2))
     free = next(name for name in names if not is_there(request.here / name))
     words = [*request.words, *(["--name", request.name] if request.name else []), "--out", str(free)]
-    msg = f"{request.out} exists, and init replaces no file unasked"
+    msg = f"{request.out} exists, so init does not replace it"
     advice = "write another file" if out.is_dir() else "add --force to replace it, or write another file"
     raise UsageError(msg, hint=advice, command=shlex.join(words))
 

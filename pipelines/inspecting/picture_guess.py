@@ -66,7 +66,7 @@ def _guess(
     if facts.signature is not None:
         return _of_declared(loaded, facts, _input(facts.signature.inputs, folder), own)
     if name is None or loaded.ref.kind is not SourceKind.TORCH:
-        msg = f"{loaded.ref.text} does not declare its inputs, so the size of the pictures in {folder} is not known"
+        msg = f"{loaded.ref.text} does not declare its inputs, so the size of the pictures in {folder} is unknown"
         raise UsageError(msg, hint="write the spec by hand, with samples.images: see docs/spec.md")
     return _of_module(loaded.model, name, own)
 
@@ -91,7 +91,7 @@ def _of_declared(loaded: LoadedModel, facts: ModelFacts, spec: TensorSpec, own: 
         is_last = loaded.ref.kind in {SourceKind.KERAS, SourceKind.SAVEDMODEL}
         channels = 3
     if channels not in _COLOURS:
-        msg = f"pictures have 1 or 3 channels, and the model takes {spec}"
+        msg = f"pictures have 1 or 3 channels, but the model expects {spec}"
         raise UsageError(msg, hint="give real inputs as arrays: --samples inputs.npz")
     sides = shape[1:3] if is_last else shape[2:4]
     size, why = _size(sides, own)
@@ -143,7 +143,7 @@ def _of_module(module: Any, name: str, own: tuple[int, int] | None) -> PictureGu
             why = "size as its config declares it" if [size] == declared_size else f"size {size[0]} x {size[1]} runs"
             return _imagenet(tried, why) if rules.channels == "RGB" else PictureGuess(rules=tried, why=why)
     listed = ", ".join(f"{height}x{width}" for height, width in dict.fromkeys(sizes))
-    msg = f"the model answers pictures of no usual size (tried {listed}): {reason}"
+    msg = f"the model accepts pictures of no usual size (tried {listed}): {reason}"
     raise UsageError(msg, hint="give real inputs as arrays: --samples inputs.npz")
 
 

@@ -209,7 +209,7 @@ def _torch(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
         counted="layers",
         weight_bytes=sum(item.numel() * item.element_size() for item in (*module.parameters(), *module.buffers())),
         made_with={"read with": f"torch {torch.__version__}"},
-        unknown={} if signature else {INPUTS_AND_OUTPUTS: "a PyTorch module does not say them"},
+        unknown={} if signature else {INPUTS_AND_OUTPUTS: "a PyTorch module does not declare them"},
     )
 
 
@@ -225,7 +225,7 @@ def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     signature, rows = (None if in_file is None else in_file.signature), None
     if signature is None and read is not None:
         signature, rows = _seen_of_module(taking_its_names(module), read)
-    unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not say them"}
+    unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not declare them"}
     # This name keeps the graph alive while its nodes are in use.
     graph = module.inlined_graph
     names = (node.kind() for node in _nodes_of_script(graph))
@@ -356,10 +356,10 @@ def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
         refused = _refused(answer, read, failed[-1]) if failed else None
         if refused is not None:
             raise refused from err
-        msg = f"the model does not answer the samples: {reason_of(err)}"
+        msg = f"the model failed on the samples: {reason_of(err)}"
         raise BackendError(msg, hint="give rows that the model accepts, under the names of its inputs") from err
     if seen is None:
-        msg = "the model answers the samples with no tensor"
+        msg = "the model returned no tensor for the samples"
         raise BackendError(msg, hint="return a tensor, a tuple of tensors, or a mapping of tensors by name")
     return seen.signature, seen.rows
 

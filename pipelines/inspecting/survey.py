@@ -188,7 +188,7 @@ def _read_with_samples(
         for name, like, renamed in with_misspelt(loaded, facts, choice):
             with contextlib.suppress(BackendError, InputFileError, UsageError):
                 read_model(loaded, renamed)
-                msg = f"the samples hold {name!r}, which is no input of the model: did you mean {like!r}? {err}"
+                msg = f"the samples hold {name!r}, which is not an input of the model: did you mean {like!r}? {err}"
                 break
         else:
             raise
@@ -242,7 +242,7 @@ def _served(
 ) -> tuple[Signature, dict[str, str]]:
     """Return the signature under the names served, and the names that differ from the model's own.
 
-    If one input has no array and one array is no input, they are the same.
+    If one input has no array and one array is not an input, they are the same.
 
     Raises:
         InputFileError: A SavedModel lacks the chosen signature.
@@ -298,7 +298,7 @@ def _made_up(signature: Signature, uses: Mapping[str, GraphUse]) -> RandomRows:
 def _named_shape(spec: TensorSpec) -> tuple[int | str, ...]:
     if spec.shape is None:
         msg = f"the shape of the input {spec.name!r} is unknown, so no rows can be generated"
-        raise UsageError(msg, hint="give rows that the model answers: --samples FILE")
+        raise UsageError(msg, hint="give rows that the model accepts: --samples FILE")
     # For several inputs, such as ids and their mask, one common size is the likelier guess.
     is_sequence = len(spec.shape) == _IDS_RANK and not is_float_dtype(spec.dtype)
     others = ("sequence" if is_sequence else f"{spec.name}_dim{axis}" for axis in range(1, len(spec.shape)))
@@ -351,7 +351,7 @@ def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iter
             except BackendError as err:
                 if samples.random is None:
                     raise
-                msg = f"the model refuses generated rows: {err}"
+                msg = f"the model failed on generated rows: {err}"
                 raise UsageError(msg, hint="give rows that the model accepts: --samples FILE") from err
         yield batch
 

@@ -49,7 +49,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 def _minimal(
     request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
 ) -> Minimal | None:
-    """Write the minimal models of the first place; None if no place is named, or a model is no ONNX file."""
+    """Write the minimal models of the first place; None if no place is named, or a model is not an ONNX file."""
     are_files = request.reference.kind is request.candidate.kind is SourceKind.ONNX
     if not found.located or request.minimal is None or not are_files:
         return None
@@ -61,7 +61,7 @@ def _minimal(
 
 
 def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[Stage]] | None:
-    """Return the stages of two functions; None if the reference is no list of stages.
+    """Return the stages of two functions; None if the reference is not a list of stages.
 
     Raises:
         UsageError: The candidate has no stages, and the reference has.
@@ -71,7 +71,7 @@ def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[
         return None
     ours = _stages(candidate)
     if ours is None:
-        msg = f"{reference.text} is a list of stages, and {candidate.text} is not"
+        msg = f"{reference.text} is a list of stages, but {candidate.text} is not"
         raise UsageError(msg, hint="give a function that returns a list of (name, callable)")
     return theirs, ours
 

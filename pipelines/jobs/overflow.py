@@ -125,7 +125,7 @@ def _off(actual: NDArray[Any], expected: NDArray[Any], rows: int) -> NDArray[np.
     Values that are not finite in FP32 are left out. An output without rows counts for all rows.
     """
     if actual.shape != expected.shape:
-        msg = f"an output has the shape {actual.shape} in emulation, and {expected.shape} in fp32"
+        msg = f"an output has the shape {actual.shape} in emulation, but {expected.shape} in fp32"
         raise BackendError(msg, hint="validate the ONNX variant to see how it differs")
     off = np.where(np.isfinite(expected.astype(np.float64)), distance(actual, expected), 0.0)
     if off.ndim and off.shape[0] == rows:

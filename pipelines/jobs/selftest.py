@@ -95,7 +95,7 @@ class _Tester:
         try:
             runner = open_mutated(self._request.job, target)
         except (BackendError, InputFileError) as err:
-            return _result(mutation, results.NOT_APPLICABLE, f"ONNX Runtime does not take what comes of it: {err}")
+            return _result(mutation, results.NOT_APPLICABLE, f"ONNX Runtime does not accept the result: {err}")
         trial = try_file(runner, self._request.job, self._request.folder, self._report, what)
         outcome = _outcome(mutation, trial)
         if outcome != results.MISSED:

@@ -184,7 +184,7 @@ def check_judgeable(rules: GateRules, dtypes: Mapping[str, str], command: str) -
     for decision in rules.decisions:
         if decision.output not in floats:
             there_are = ", ".join(floats) or "none"
-            msg = f"decision {decision} is on no float output that is compared (there are: {there_are})"
+            msg = f"decision {decision} is not on a compared float output (there are: {there_are})"
             raise UsageError(msg, hint="name one of these outputs with --decision")
 
 
@@ -203,7 +203,7 @@ def _lost(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> NDArray
 
 def _by_row(name: str, changed: NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:
     if not changed.ndim or len(changed) != rows:
-        msg = f"the output {name!r} has the shape {list(changed.shape)} for {rows} rows: not one a row"
+        msg = f"the output {name!r} has the shape {list(changed.shape)} for {rows} rows (expected one value a row)"
         raise UsageError(msg, hint="leave it out of the comparison: outputs: {NAME: {ignore: REASON}} in the spec")
     by_row: NDArray[np.bool_] = np.logical_or.reduce(changed.reshape(rows, -1), axis=1)
     return by_row

@@ -123,7 +123,7 @@ class _Load:
 
     def _reasons(self, *, is_right_after_stress: bool | None) -> list[str]:
         traffic = self.target.traffic
-        # A rate that is too high for the server is no fault of it, other than under stress.
+        # A rate that is too high for the server is not a fault of it, other than under stress.
         unsent = sum(step.unsent for step in self.steps if step.is_stress or traffic.is_gone)
         found = failures(self.tally, is_gone=traffic.is_gone, unsent=unsent)
         if not found and not traffic.is_interrupted and not any(step.is_sustained for step in self.steps):

@@ -22,7 +22,7 @@ _LISTENS = "0A"
 _PORTS = {"https": 443}
 _OTHER_PORT = 80
 _LOOK_EVERY_S = 0.5
-# It forwards a port to a container, and is no part of the server.
+# It forwards a port to a container, and is not a part of the server.
 _FORWARDS = frozenset({"docker-proxy", "rootlessport", "ssh", "kubectl"})
 MEBIBYTE = 1 << 20
 

@@ -125,8 +125,8 @@ def _cut(
         if len(inputs) >= _MOST:
             break
     if not inputs:
-        msg = f"--rows is more than the samples {samples.text} have at once (got {rows}, largest: {largest})"
-        raise UsageError(msg, hint="give more samples, or ask for fewer rows")
+        msg = f"--rows is more than a batch of the samples {samples.text} has (got {rows}, largest: {largest})"
+        raise UsageError(msg, hint="give more samples, or fewer rows")
     profiles = {name: item for name, item in recording.profiles.items() if name not in rules.ignored and item.is_float}
     limits = {names[name]: limits_for(rules.tolerance, item) for name, item in profiles.items()}
     judge = AnswerJudge(rules=_by_served_names(rules, names), limits=limits)
@@ -136,8 +136,8 @@ def _cut(
 def _check_rows(outputs: Arrays, rows: int, rules: GateRules) -> None:
     for name, array in outputs.items():
         if name not in rules.ignored and (not array.ndim or len(array) != rows):
-            msg = f"the output {name!r} has the shape {list(array.shape)} for {rows} rows: not one a row"
-            raise UsageError(msg, hint="a server is loaded with rows that are answered one by one")
+            msg = f"the output {name!r} has the shape {list(array.shape)} for {rows} rows (expected one value a row)"
+            raise UsageError(msg, hint="use a model that returns one value a row")
 
 
 def _by_served_names(rules: GateRules, names: Mapping[str, str]) -> GateRules:

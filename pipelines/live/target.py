@@ -84,7 +84,7 @@ def check_time(seconds: float, most_s: float) -> None:
     """Raise UsageError for a load that takes longer than allowed."""
     if seconds > most_s:
         msg = f"the load takes {seconds:.0f} s (allowed: {most_s:.0f} s)"
-        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(seconds)}, or send less")
+        raise UsageError(msg, hint=f"allow it with --most-seconds {math.ceil(seconds)}, or send fewer requests")
 
 
 def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progress) -> Target:

@@ -89,9 +89,9 @@ def _check_whole(run: RunFolder) -> None:
     halves += [folder for folder in _artifact_folders(run) if not (folder / ARTIFACT_FILE).is_file()]
     halves += [run.reference] if run.reference.is_dir() and not (run.reference / RECORD_FILE).is_file() else []
     if halves:
-        msg = f"{halves[0]} is half written: a stage of the run is at work, or was stopped"
+        msg = f"{halves[0]} is half written, because a stage of the run is at work or was stopped"
         raise MeasurementError(
-            msg, hint="pack once the stage has ended; if none runs, call it again, or start a new run"
+            msg, hint="pack after the stage ends; if none runs, repeat the stage, or start a new run"
         )
 
 

@@ -105,7 +105,7 @@ class _Gathering:
     def add(self, place: str, path: Path) -> None:
         """Add one file; raise InputFileError if it is missing, and UsageError if another file has its place."""
         if not path.is_file():
-            msg = f"{path}, which the run needs, is {'no file' if path.exists() else 'missing'}"
+            msg = f"{path}, which the run needs, is {'not a file' if path.exists() else 'missing'}"
             raise InputFileError(msg, hint="put it back, or leave the run's inputs out with --without-inputs")
         before = self.files.setdefault(place, path)
         if not before.samefile(path):
@@ -179,7 +179,7 @@ def _gather_code(found: _Gathering) -> None:
         if count > _MOST_MODULES or total > _MOST_CODE_BYTES:
             msg = (
                 f"{found.folder} holds more than {_MOST_MODULES} Python files or {_MOST_CODE_BYTES >> 20} MiB of them: "
-                "they are not all the code of one spec"
+                "more than the code of one spec"
             )
             raise UsageError(msg, hint=_OWN_FOLDER)
         found.add(path.relative_to(found.folder).as_posix(), path)
@@ -215,7 +215,7 @@ def _gather_recorded(found: _Gathering, run: RunFolder) -> None:
 
 def _changed(path: Path) -> ArtifactIntegrityError:
     return ArtifactIntegrityError(
-        f"the source is not what the reference was recorded from: {path} was changed",
+        f"the source differs from that of the recorded reference: {path} was changed",
         hint="start a new run",
         command="convert-and-validate run SPEC",
     )

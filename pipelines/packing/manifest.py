@@ -51,7 +51,7 @@ class PackedFile:
 
     def __post_init__(self) -> None:
         if self.size < 0 or not _DIGEST.fullmatch(self.digest):
-            msg = f"{self.name!r} of {self.size} bytes with digest {self.digest!r} is no file with its size and digest"
+            msg = f"{self.name!r} of {self.size} bytes with digest {self.digest!r} is not a file of a pack"
             raise ValueError(msg)
 
 
@@ -75,7 +75,7 @@ class PackManifest:
     def __post_init__(self) -> None:
         for name in (self.model, self.run_id):
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a model or run")
+                raise ValueError(f"{name!r} is not the name of a model or run")
 
     @property
     def digest(self) -> str:
@@ -112,14 +112,14 @@ class PackManifest:
             data = json.loads(text)
             version = data["schema_version"]
         except (ValueError, KeyError, TypeError, RecursionError) as err:
-            raise damaged(where, f"its {MANIFEST_NAME} is no manifest: {type(err).__name__}") from err
+            raise damaged(where, f"its {MANIFEST_NAME} is not a manifest: {type(err).__name__}") from err
         if type(version) is int and version > _SCHEMA_VERSION:
-            msg = f"{where} is a pack of version {version} (read here: {_SCHEMA_VERSION})"
+            msg = f"{where} is a pack of version {version} (supported: {_SCHEMA_VERSION})"
             raise InputFileError(msg, hint="install the version of paritygate that made it, or a later one")
         try:
             manifest = from_data(cls, data)
         except ValueError as err:
-            raise damaged(where, f"its {MANIFEST_NAME} is no manifest: {type(err).__name__}: {err}") from err
+            raise damaged(where, f"its {MANIFEST_NAME} is not a manifest: {type(err).__name__}: {err}") from err
         # The text must be equal too: anything we did not write, such as a key twice, is refused.
         if text != manifest.to_bytes():
             raise damaged(where, f"{MANIFEST_NAME} was changed: it does not have the digest that it names")
@@ -168,6 +168,6 @@ def what_header_says(header: bytes) -> str:
     try:
         info = tarfile.TarInfo.frombuf(header[:BLOCK_BYTES], "utf-8", "replace")
     except tarfile.HeaderError:
-        return "something that is no file"
+        return "something that is not a file"
     kind = _KINDS.get(info.type, "a file")
     return f"{kind} called {info.name!r} of {info.size} bytes"

@@ -34,7 +34,7 @@ def read_manifest(pack: Path) -> PackManifest:
     """Return the manifest of a pack, without reading its files.
 
     Raises:
-        InputFileError: It is no pack, or one of a later version.
+        InputFileError: It is not a pack, or one of a later version.
         ArtifactIntegrityError: The manifest was changed or is cut off.
     """
     with _open(pack) as stream:
@@ -47,7 +47,7 @@ def extract(pack: Path, folder: Path, progress: Progress) -> PackManifest:
     Never writes more than the pack's size. After an error the folder has to be removed.
 
     Raises:
-        InputFileError: It is no pack, or one of a later version.
+        InputFileError: It is not a pack, or one of a later version.
         ArtifactIntegrityError: It is not what was packed; the message names the file.
     """
     with _open(pack) as stream:
@@ -64,8 +64,8 @@ def extract(pack: Path, folder: Path, progress: Progress) -> PackManifest:
 
 def _open(pack: Path) -> BinaryIO:
     if not pack.is_file():
-        msg = f"pack {pack} is no file" if pack.exists() else f"pack {pack} does not exist"
-        raise InputFileError(msg, hint="give the file that this made", command="convert-and-validate pack --run DIR")
+        msg = f"pack {pack} is not a file" if pack.exists() else f"pack {pack} does not exist"
+        raise InputFileError(msg, hint="give the file made with", command="convert-and-validate pack --run DIR")
     try:
         return pack.open("rb")
     except OSError as err:
@@ -93,7 +93,7 @@ def _manifest(stream: BinaryIO, pack: Path) -> PackManifest:
 def _no_pack(pack: Path) -> InputFileError:
     return InputFileError(
         f"{pack} is not a pack: {MANIFEST_NAME} is not at its start",
-        hint="give the file that this made",
+        hint="give the file made with",
         command="convert-and-validate pack --run DIR",
     )
 

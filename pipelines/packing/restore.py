@@ -77,7 +77,7 @@ def unpack_run(
     """Restore the run in a pack to `<root>/runs/<model>/<run-id>`, without running its code.
 
     Raises:
-        InputFileError: It is no pack, a left-out input is missing, or another version of paritygate wrote the run.
+        InputFileError: It is not a pack, a left-out input is missing, or another version of paritygate wrote the run.
         ArtifactIntegrityError: The pack or an input was changed.
         UsageError: The run exists already, or the place of left-out inputs is unknown.
         StorageError: It cannot be written.
@@ -119,16 +119,16 @@ def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
     names = [file.name for file in manifest.missing]
     if names and own.folder is None:
         listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-        msg = f"the pack leaves out what the run needs: {listed}"
+        msg = f"the pack leaves out files that the run needs: {listed}"
         raise UsageError(msg, hint="name the folder where the spec's files are on this machine: unpack --folder DIR")
     if not names and own.folder is not None:
-        msg = f"--folder {own.folder} is not needed: the pack leaves out no file of the spec"
+        msg = f"--folder {own.folder} is not needed, because the pack leaves out no file of the spec"
         raise UsageError(msg, hint="leave --folder out")
     if manifest.needs_samples is not None and own.samples is None:
-        msg = f"the pack leaves out the samples that the run was given: {manifest.needs_samples}"
+        msg = f"the pack leaves out the samples of the run: {manifest.needs_samples}"
         raise UsageError(msg, hint="name them on this machine: unpack --samples PATH")
     if manifest.needs_samples is None and own.samples is not None:
-        msg = f"--samples {own.samples} are not needed: the run was given none, or the pack holds them"
+        msg = f"--samples {own.samples} are not needed, because the run has none or the pack holds them"
         raise UsageError(msg, hint="leave --samples out")
     if own.samples is not None and not own.samples.exists():
         raise InputFileError(f"samples {own.samples} do not exist", hint="give the path of the samples with --samples")
@@ -154,7 +154,7 @@ def _arrange(staged: Path) -> Path:
     for name in (INPUTS, UNPACKED):
         if (restored / name).exists():
             # The run's own folders of these names are never packed.
-            raise damaged(str(staged), f"{RUN}/{name} is no part of a run")
+            raise damaged(str(staged), f"{RUN}/{name} is not a part of a run")
     if (staged / INPUTS).is_dir():
         (staged / INPUTS).rename(inputs)
     inputs.mkdir(exist_ok=True)
@@ -180,7 +180,7 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
         # Computing these raises the errors of a bad target: each becomes a folder of the run.
         name, _ = resolved.name, resolved.target_names
     except (InputFileError, UsageError) as err:
-        raise damaged(str(pack), f"{SPEC_MEMBER} is no spec of a run") from err
+        raise damaged(str(pack), f"{SPEC_MEMBER} is not a spec of a run") from err
     if name != manifest.model:
         raise damaged(str(pack), f"{SPEC_MEMBER} is of {name!r}, and the pack of {manifest.model!r}")
 
@@ -194,7 +194,7 @@ def _travelled_spec(path: Path, pack: Path) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_sound = False
     if not is_sound:
-        raise damaged(str(pack), f"{SPEC_MEMBER} is no spec that travels")
+        raise damaged(str(pack), f"{SPEC_MEMBER} is not a spec that travels")
     return data
 
 

@@ -62,7 +62,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
     mark = run.unpacked_mark()
     if mark is None:
         if trust:
-            msg = f"--trust {trust} is not needed: {run.folder} was not unpacked, its evidence was made here"
+            msg = f"--trust {trust} is not needed, because the evidence of {run.folder} was made here"
             raise UsageError(msg, hint="leave --trust out")
         return TrustedEvidence(run=run, evidence=evidence)
     pack = _Pack.of(run)
@@ -74,7 +74,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
     has_own_speed = has_speed and _is_marked(run.benchmark_file, mark)
     if trust:
         if not foreign and (has_own_speed or not has_speed):
-            msg = f"--trust {trust} is not needed: everything that a release rests on was measured here"
+            msg = f"--trust {trust} is not needed, because all evidence for the release was measured here"
             raise UsageError(msg, hint="leave --trust out")
         pack.check(run, evidence, foreign, has_own_speed=has_own_speed)
         return TrustedEvidence(run=run, evidence=evidence, pack=pack.digest, trust=trust)

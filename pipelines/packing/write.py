@@ -113,11 +113,11 @@ def _check_hidden(run: RunFolder) -> None:
     folder = run.reference / PROBES_FOLDER
     if folder.is_dir() and any(probe.chunks for probe in ProbesRecording.load(folder).probes):
         msg = (
-            f"{folder} holds inputs that probes made of the samples, and nothing could be validated without them, "
-            "while the spec hides inputs: report: {inputs: hide}"
+            f"{folder} holds inputs that probes made from the samples, which validation needs, "
+            "but the spec hides inputs: report: {inputs: hide}"
         )
         hint = (
-            "start a run without probes and pack that run: convert-and-validate run "
+            "start a run without probes, and pack that run: convert-and-validate run "
             f"{shlex.quote(run.resolved.origin)} --probes none. Or remove report: {{inputs: hide}} from the "
             "spec and start a new run"
         )
@@ -166,7 +166,7 @@ def _packed_file(name: str, source: Path | bytes, known: Mapping[Path, str]) -> 
         return PackedFile(name=name, size=source.stat().st_size, digest=known.get(source) or digest_of_file(source))
     except OSError as err:
         msg = f"{source} cannot be read: {err.strerror}"
-        raise InputFileError(msg, hint="check its permissions, and that nothing else works on the run") from err
+        raise InputFileError(msg, hint="check its permissions, and that nothing else uses the run") from err
 
 
 def _left_out(inputs: RunInputs) -> tuple[tuple[PackedFile, ...], str | None]:

@@ -117,7 +117,7 @@ def _only(text: str, matching: Sequence[PastRun], path: Path) -> Path:
         names = _listed([f"{run.model}/{run.run_id}" for run in matching])
         msg = f"{text!r} is how {counted(len(matching), 'run')} begin: {names}"
         raise UsageError(msg, hint=f"write more of the id, or --run {LATEST}:MODEL")
-    # Whoever opens the path reports that it is no run.
+    # Whoever opens the path reports that it is not a run.
     return matching[0].folder if matching else path
 
 

@@ -128,7 +128,7 @@ def _ids(run: PastRun) -> set[str]:
 def _state(run: PastRun) -> tuple[str, int | None, str]:
     """Return the verdict, the exit code and the problem; raise ParitygateError if spec or evidence are corrupt."""
     if not run.is_ours:
-        return _NO_RUN, None, f"it bears no {MARKER} file, and is left alone"
+        return _NO_RUN, None, f"it has no {MARKER} file, so it is left alone"
     if not run.is_whole:
         return _HALF_MADE, None, "it holds no spec: it was stopped while it was begun"
     opened = open_run(run.folder, is_held=False)

@@ -103,6 +103,7 @@ class ChildJob:
     what: str  # for messages: `converter torch to onnx`
     time_limit_s: float
     crash_error: type[ParitygateError]  # raised for a crash or hang
+    killed_error: type[ParitygateError] | None = None  # raised in place of it where a signal ended the child
     is_log_kept: bool = True  # else no message names it
     for_messages: Mapping[str, Any] = field(default_factory=dict)  # arguments without effect on the result
 
@@ -202,7 +203,7 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
         raise
     except Exception as err:
         msg = f"{job.what} failed: {in_one_line(err)}"
-        raise job.crash_error(msg, hint="the exception that this one was raised from says where") from err
+        raise job.crash_error(msg, hint="see the original exception for the place") from err
 
 
 def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Listener | None = None) -> StartedChild:
@@ -326,9 +327,7 @@ def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
     """End the child, and return the error that others wrote into its pipe."""
     stop_child(child)
     shown = garbage[:_SHOWN_OF_GARBAGE].decode(errors="replace")
-    msg = (
-        f"{child.job.what} failed: something else than paritygate wrote {shown!r} into its pipe{_last_lines(child.job)}"
-    )
+    msg = f"{child.job.what} failed: other code than paritygate wrote {shown!r} into its pipe{_last_lines(child.job)}"
     return child.job.crash_error(msg, hint=HINT_OF_GARBAGE)
 
 
@@ -459,7 +458,8 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
         _check_room(job.folder)
         msg = f"{job.what} {_ending(child.process.returncode)}{_during(stage)}{_lines_of_crash(job)}"
         hint = f"{_SEE[job.is_log_kept]}{'; the other variants are not affected' if job.is_log_kept else ''}"
-        raise job.crash_error(msg, hint=hint) from _end_as_cause(job)
+        killed = job.killed_error if child.process.returncode < 0 else None
+        raise (killed or job.crash_error)(msg, hint=hint) from _end_as_cause(job)
     outcome = _outcome(child)
     if outcome["status"] == "ok":
         return outcome["value"]

@@ -149,6 +149,8 @@ def _last_lines(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _READ_BYTES))
     text = without_secrets(output.read().decode(errors="replace"))
-    for value in (value for name, value in os.environ.items() if _SECRETS.search(name)):
-        text = text.replace(value, "***") if len(value) >= _SHORTEST_SECRET else text
+    secrets = {value for name, value in os.environ.items() if _SECRETS.search(name) and len(value) >= _SHORTEST_SECRET}
+    # The longest first, as one may begin with another.
+    for value in sorted(secrets, key=len, reverse=True):
+        text = text.replace(value, "***")
     return "\n".join(text[-_SHOWN:].splitlines()[-_SHOWN_LINES:])

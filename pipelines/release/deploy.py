@@ -29,6 +29,8 @@ from paritygate.text import from_here
 
 _TRITON_TAG = re.compile(r"[^@]*:([0-9]{2}\.[0-9]{2})\b.*")
 _MIB = 1024 * 1024
+# Kubernetes reads more words as numbers and booleans than PyYAML does, such as `y` and 1e3.
+_PLAIN = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z/][\w./:=-]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +89,7 @@ def deploy(repository: Root, release: tuple[str, str, str | None], request: PodR
     )
     # YAML would write an anchor for each mapping that occurs twice.
     objects = json.loads(json.dumps(manifests_of(request, content)))
-    body = "".join(f"# {note}\n" for note in notes) + yaml.safe_dump_all(objects, sort_keys=False)
+    body = "".join(f"# {note}\n" for note in notes) + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False)
     head = Head(said=f"{model} version {details.version}, {to_serve.variant}")
     file = f"{request.name}.{request.target}.yaml"
     return Deployed(
@@ -98,6 +100,17 @@ def deploy(repository: Root, release: tuple[str, str, str | None], request: PodR
         notes=notes,
         is_changed=_write(Place(out), file, head.over(body).encode()),
     )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text in quotes unless every reader of YAML takes it for text."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return a text as a node."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if _PLAIN.fullmatch(text) else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _in_cluster(repository: Root, request: PodRequest) -> Root:
@@ -142,7 +155,7 @@ def _write(place: Place, file: str, content: bytes) -> bool:
     """Write a file of ours that nobody edited, and return whether it changed."""
     before = place.read(file)
     if before is not None and not is_ours(before):
-        msg = f"{place.path_of(file)} exists and this command did not write it, so it is not changed"
+        msg = f"{place.path_of(file)} exists but this command did not write it, so it is not changed"
         raise UsageError(msg, hint="write to another folder with --out, or under another --name")
     if before is not None:
         check_as_written(before, place.path_of(file), keep="remove it, and make the change in the cluster or kustomize")

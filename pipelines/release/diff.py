@@ -16,7 +16,7 @@ from paritygate.text import one_or_many
 
 _FIGURES = ("mismatches", "mismatch_rate_upper_95", "max_abs_diff", "mean_abs_diff")
 _SOURCE = "source"
-# Keys of a spec that are no rules of the comparison. Limits of each variant have rows of their own.
+# Keys of a spec that are not rules of the comparison. Limits of each variant have rows of their own.
 _NO_RULES = frozenset({
     "benchmark", "calibration", "model", "onnxruntime", "opset", "promote", "reason", "report", "samples", "serve",
     "targets", "tensorrt", "tensorrt_rtx", "tolerance",

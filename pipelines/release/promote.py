@@ -200,7 +200,7 @@ def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
     """Return the reason of a release, with the spec's reason why it requires less than failed runs did."""
     if not any(item.asked_less for item in evidence.earlier_failures):
         return reason
-    asked_less = f"less is asked than by a run that failed: {run.resolved.spec.reason}"
+    asked_less = f"it checks less than a run that failed: {run.resolved.spec.reason}"
     return f"{reason}; {asked_less}" if reason else asked_less
 
 
@@ -233,7 +233,7 @@ def failed_run(
     msg = f"{'not run' if is_only_part(unmet) else 'required and not passed'}: {names}; so nothing is released{stays}"
     see = f"see why in {run.folder / 'report.html'}"
     if set(unmet.values()) == {"inconclusive"}:
-        see = "give what the lines above ask for, such as more samples, and run it again"
+        see = "do as the lines above advise, such as with more samples, and run it again"
     if is_part:
         see = f"make all targets: {run_command(run)}"
     declared = run.resolved.spec.promote.fallback
@@ -273,7 +273,7 @@ def _fallback_reason(
         raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")
     fallback = run.resolved.spec.promote.fallback or "source"
     if fallback == "none":
-        msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
+        msg = f"nothing to release: {choice.reason}, and the spec has no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
     open_ones = [item.name for item in choice.candidates if item.entry.verdict in _OPEN]
     if open_ones:

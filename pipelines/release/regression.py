@@ -144,7 +144,7 @@ def compare_with_release(
     if not figures and max(codes) == ExitCode.PASS:
         why = "; ".join(left_out) or "the result has no variant"
         msg = f"{released.model} version {released.version} cannot be compared with the run: {why}"
-        raise MeasurementError(msg, hint="leave --against out where a first version is released")
+        raise MeasurementError(msg, hint="leave --against out to release a first version")
     figures += _interfaces(run, released, is_allowed=INTERFACE in allowed)
     if any(item.is_worse for item in figures):
         codes.append(int(ExitCode.PARITY_FAILED))
@@ -209,9 +209,7 @@ def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -
 def _released_evidence(released: ReleaseDetails) -> Evidence:
     data = read_released_evidence(released.folder, released.manifest)
     if data.get("schema_version") != _EVIDENCE_SCHEMA:
-        msg = (
-            f"version {released.version} was released by another version of paritygate, whose evidence is not read here"
-        )
+        msg = f"version {released.version} was released by another version of paritygate, with unreadable evidence"
         raise MeasurementError(
             msg, hint=("release the model once with this version, and compare later runs with that release")
         )
@@ -233,9 +231,9 @@ def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evid
     ]
     now = [item for document in evidence.documents() for item in document.entries if item.variant == name]
     if not was:
-        return "what was measured of it is not in the release"
+        return "its measurements are not in the release"
     if not now:
-        return "it is no variant of the run"
+        return "it is not a variant of the run"
     for old in was:
         for new in now:
             if (new.evidence, new.device) == (old.evidence, old.device):
@@ -254,7 +252,7 @@ def _code_of_missing(run: RunFolder, name: str) -> int:
 
 
 def _missing(evidence: Evidence, released: ReleaseDetails) -> tuple[str, ...]:
-    """Return the released variants that the run lacks: they are no targets, or not available for the model any more."""
+    """Return the released variants that the run lacks: they are not targets, or no longer available for the model."""
     names = [entry["name"] for entry in released.manifest["variants"] if entry["role"] != "source"]
     return tuple(name for name in names if (entry := evidence.entry(name)) is None or entry.verdict == NOT_AVAILABLE)
 
@@ -377,7 +375,7 @@ def _notes(pair: _Pair) -> Iterator[str]:
     if now.limit_rule != was.limit_rule:
         yield "limits were made by another rule then: the largest differences themselves are compared"
     elif now.tolerance != was.tolerance:
-        yield f"{pair.variant} was held to other limits then: each difference is compared as a share of its own limit"
+        yield f"{pair.variant} had other limits then, so each difference is compared as a share of its own limit"
     for what in ("outputs", "decisions", "gold", "matches"):
         dropped = sorted(getattr(was, what).keys() - getattr(now, what).keys())
         if dropped:

@@ -42,5 +42,5 @@ def _checked(released: ReleaseDetails, name: str) -> bytes:
     if content is None or digest_of_bytes(content) != released.manifest["files"].get(name):
         msg = f"{released.folder / name} is corrupt: digest mismatch"
         verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
-        raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
+        raise ArtifactIntegrityError(msg, hint=f"see all differences: {verify}")
     return content

@@ -137,7 +137,7 @@ class _Search:
         entries = () if evidence is None else evidence.variants
         entry = next((item for item in entries if item.variant == FP32_EXPORT), None)
         if entry is None:
-            msg = f"the run has no evidence of {FP32_EXPORT}, so its conversion is not known to fail"
+            msg = f"the run has no evidence of {FP32_EXPORT}, so nothing shows that its conversion fails"
             raise UsageError(msg, hint=f"add {FP32_EXPORT} to targets, and run the spec again")
         if entry.verdict == Verdict.PASS:
             msg = f"{FP32_EXPORT} does not fail (verdict: {entry.verdict}), so there is nothing to repair"

@@ -41,7 +41,7 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
         ConversionError: The model cannot be converted to the lower precision.
     """
     if opened.rows is None or job.source.signature is None:
-        msg = "a search needs rows of the samples, and calibration.method dynamic uses none"
+        msg = "a search needs rows of the samples, but calibration.method dynamic uses none"
         raise UsageError(msg, hint="leave calibration.method out, or name another one")
     job = replace(job, lower=request.lower)
     searching, batches = _searching(job, list(opened.batches()))

@@ -85,7 +85,7 @@ def open_int8(job: ConversionJob, signature: Signature, folder: Path) -> Lowered
     settings, calibration = settings_of(job)
     if settings.tool != "onnxruntime" or settings.method == DYNAMIC:
         tool = f"{settings.tool}, {settings.method}"
-        msg = f"operators to keep in fp32 are searched with ranges of onnxruntime (got {tool})"
+        msg = f"the search for operators to keep in fp32 uses ranges of onnxruntime (got {tool})"
         raise ConversionError(msg, hint="write calibration: {tool: onnxruntime, method: minmax}")
     path = job.source.path
     model = prepared_model(path)

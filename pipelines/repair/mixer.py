@@ -117,7 +117,7 @@ class Mixer:
         # FP32 everywhere is no repair.
         step = min(self._step, (len(self._waiting) + 1) // 2)
         if len(self._waiting) <= 1 or self._runs.left <= 0:
-            msg = "operators kept in fp32 suffice on the rows searched, and not on others"
+            msg = "operators kept in fp32 suffice on the searched rows, but not on others"
             raise self._unrepaired(msg, is_spent=self._runs.left <= 0)
         self.kept |= frozenset(self._waiting[:step])
         del self._waiting[:step]

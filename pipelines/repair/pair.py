@@ -46,14 +46,14 @@ def check_repair(job: ComparisonJob, folder: Path) -> Precision:
     found = {}
     for side, model in (("reference", job.reference), ("candidate", job.candidate)):
         if model.kind is not SourceKind.ONNX:
-            msg = f"--repair is for two ONNX files, and the {side} {model.name} is not one"
+            msg = f"--repair is for two ONNX files, but the {side} {model.name} is not one"
             raise UsageError(msg, hint="leave it out, or repair a variant of a run: convert-and-validate repair --help")
         found[side] = _precision(read_onnx(model.path))
     if found["reference"] is not Precision.FP32:
-        msg = f"--repair needs a reference in fp32, and {job.reference.name} is in {found['reference']}"
-        raise UsageError(msg, hint="name the FP32 file that the candidate was made of as the reference")
+        msg = f"--repair needs a reference in fp32, but {job.reference.name} is in {found['reference']}"
+        raise UsageError(msg, hint="name as the reference the FP32 file that the candidate was made from")
     if found["candidate"] not in _REPAIRED:
-        msg = f"--repair is for a candidate in fp16 or int8, and {job.candidate.name} is in {found['candidate']}"
+        msg = f"--repair is for a candidate in fp16 or int8, but {job.candidate.name} is in {found['candidate']}"
         if found["candidate"] is Precision.BF16:
             msg = f"{job.candidate.name} cannot be repaired: {why_no_bf16()}"
         raise UsageError(msg, hint=f"find the operator that differs: {_diagnose(job)}")
@@ -116,7 +116,7 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
         with reading_result(child):
             repair, main = repair_of(made["facts"]), str(made["main"])
         if not repair.kept:
-            msg = f"unrepaired: all of {job.reference.name} in {lower} is within the limits: precision is not the cause"
+            msg = f"unrepaired: all of {job.reference.name} in {lower} is within the limits, so it is not the cause"
             raise UnrepairedError(msg, hint="find the operator that differs", command=_diagnose(job))
         make_marked_folder(folder)
         with storage_errors(folder):

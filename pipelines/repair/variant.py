@@ -93,7 +93,7 @@ def _entries(run: RunFolder) -> dict[str, list[EvidenceEntry]]:
     """Return the evidence by variant: as it ran, and emulated."""
     evidence = run.evidence()
     if evidence is None:
-        msg = f"{run.folder} has no evidence, so no variant is known to fail"
+        msg = f"{run.folder} has no evidence, so nothing shows that a variant fails"
         raise InputFileError(msg, hint="validate it", command=f"convert-and-validate validate --run {_path(run)}")
     entries: dict[str, list[EvidenceEntry]] = {}
     for entry in (*evidence.variants, *evidence.emulated):
@@ -108,7 +108,7 @@ def _failed_variant(run: RunFolder, name: str, entries: Mapping[str, list[Eviden
         raise InputFileError(msg, hint=hint_of_meant(name, entries, "name one of them with --variant"))
     variant = Variant.parse(name)
     if MIXED in entries:
-        msg = f"the run has a target {MIXED} of its own, which already is a repair"
+        msg = f"the run has the target {MIXED}, which is a repair already"
         raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
     if variant.precision not in _LOWER or variant.static or variant.format not in {_ONNX, *ENGINE_FORMATS}:
         msg = f"{name} cannot be repaired by precision (expected: fp16 or int8 of {_ONNX} or an engine, dims not fixed)"

@@ -245,14 +245,14 @@ def _why_not_measured(
     if artifact is None:
         return "it was not exported", run_command(run)
     if entry is None or entry.result is None:
-        return "it was exported, and no evidence of a comparison was written", again
+        return "it was exported, but no evidence of a comparison was written", again
     if not entry.result.is_measured:
         # A failed comparison needs no check against the artifact: it has no figures.
         return None
     if entry.artifact != artifact.digest:
-        return "it was exported again since it was compared: what was measured is another file", again
+        return "it was exported again after the comparison, which measured a different file", again
     if recording is None or recording.samples_digest != entry.result.samples_digest:
-        return "the reference was recorded again since, on other samples: what was measured is another one", again
+        return "the reference was recorded again on other samples after the comparison", again
     return None
 
 

@@ -95,7 +95,7 @@ class VariantSection:
 
     @property
     def why(self) -> str:
-        """The reason why it is no pass, in one sentence, or an empty text."""
+        """The reason why it is not a pass, in one sentence, or an empty text."""
         return why_of_variant(self.variant)
 
     @property

@@ -60,7 +60,7 @@ class Remark:
 
 
 def run_summary(report: ReportData) -> Table:
-    """Return a table with one row per variant; the verdict's remark is the reason why it is no pass."""
+    """Return a table with one row per variant; the verdict's remark is the reason why it is not a pass."""
     shared = _shared_reasons(report)
     count = sum(bool(why_of_variant(variant)) for variant in report.variants)
     length = _WHY_LENGTH if count <= _FEW else _SHORT_WHY_LENGTH
@@ -112,7 +112,7 @@ def _verdict(verdict: str, result: ComparisonResult | None, *, remark: str = "")
 
 def _name(variant: VariantReport, report: ReportData) -> Cell:
     mark = report.mark if variant.name in report.marked else ""
-    # "optional" matters only where it is no pass.
+    # "optional" matters only where it is not a pass.
     is_spare = not variant.is_required and variant.verdict != "pass"
     return text(variant.name, remark=mark or ("optional" if is_spare else ""))
 
@@ -400,7 +400,7 @@ def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         count = sum(len(results[name].edge_findings) for name in behind)
         words = f"{count}, beside what fails on the samples already: {SEE_VERBOSE}"
         names = tuple(name for name in results if name in behind and name)
-        yield Remark(kind="edge findings", names=names, words=words)
+        yield Remark(kind="out-of-sample findings", names=names, words=words)
     yield from _first(_padding_findings(results))
 
 
@@ -422,7 +422,7 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
             if finding.if_it_occurs or finding.if_it_never_occurs
             else "if it can occur, put such rows into the samples"
         )
-        remarks.append(Remark(kind="edge finding", names=names, words=words))
+        remarks.append(Remark(kind="out-of-sample finding", names=names, words=words))
     yield from _first(remarks)
 
 

@@ -26,7 +26,7 @@ _PROBE = "probe_"
 
 
 def why(result: ComparisonResult) -> str:
-    """Return why a comparison is no pass, in one sentence; empty for a pass."""
+    """Return why a comparison is not a pass, in one sentence; empty for a pass."""
     if not result.is_measured:
         return first_line_of(result.why_not_measured)
     bad = _bad(result)
@@ -40,7 +40,7 @@ def why(result: ComparisonResult) -> str:
 
 
 def headline_check(result: ComparisonResult) -> Check | None:
-    """Return the check in the sentence of a comparison that is no pass; None for a pass."""
+    """Return the check in the sentence of a comparison that is not a pass; None for a pass."""
     return next(iter(_bad(result)), None)
 
 
@@ -51,7 +51,7 @@ def _bad(result: ComparisonResult) -> list[Check]:
 
 
 def why_of_variant(variant: VariantReport) -> str:
-    """Return why a variant of a run is no pass, in one sentence; empty for a pass."""
+    """Return why a variant of a run is not a pass, in one sentence; empty for a pass."""
     if variant.result is not None and variant.result.is_measured:
         return why(variant.result)
     if not variant.operators:

@@ -25,7 +25,7 @@ def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: typ
     `of` is the type of its values: `str`, `int`, `float`, or `object` for any. Hints show the `example`.
 
     Raises:
-        UsageError: It is no mapping, such as the text that the command takes, or has other values.
+        UsageError: It is not a mapping, such as the text that the command takes, or has other values.
     """
     hint = f"write for example {argument}={dict(example)!r}"
     if given is None:
@@ -111,7 +111,7 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
     """Return `NAME=NUMBER` texts as a mapping.
 
     Raises:
-        UsageError: A text is not of that form, a name occurs twice, or a value is no number.
+        UsageError: A text is not of that form, a name occurs twice, or a value is not a number.
     """
     values = pairs(option, texts, example=example)
     return {name: _number(option, name, value, example, float) for name, value in values.items()}
@@ -121,7 +121,7 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
     """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` becomes None.
 
     Raises:
-        UsageError: A text is not of that form, a name occurs twice, or a value is no number.
+        UsageError: A text is not of that form, a name occurs twice, or a value is not a number.
     """
     from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
 
@@ -139,7 +139,7 @@ def _number(option: str, name: str, value: str, example: str, of: type[_Number])
     try:
         return of(value)
     except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no {_KINDS[of][1]}"
+        msg = f"{option} '{name}={value}': {value!r} is not {a_or_an(_KINDS[of][1])}"
         raise UsageError(msg, hint=f"write for example {option} {example}") from None
 
 
@@ -168,7 +168,7 @@ def whole_numbers(option: str, texts: Iterable[str], *, example: str) -> dict[st
     """Return `NAME=N` texts as a mapping.
 
     Raises:
-        UsageError: A text is not of that form, a name occurs twice, or N is no whole number.
+        UsageError: A text is not of that form, a name occurs twice, or N is not a whole number.
     """
     return {
         name: _number(option, name, value, example, int)

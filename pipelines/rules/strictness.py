@@ -104,7 +104,7 @@ def _relaxed_tolerance(then: Mapping[str, Any], now: Mapping[str, Any], *, is_an
     limits = [name for name, limit in then.items() if isinstance(limit, int | float)]
     for name in limits if is_any else declared:
         if name in declared and name not in now["declared"]:
-            yield f"{name} is no longer declared, and was {in_full(then[name])}"
+            yield f"{name} is no longer declared, but was {in_full(then[name])}"
         elif now.get(name) is None:
             yield f"{name} has no limit, and was {in_full(then[name])}"
         elif now[name] > then[name]:
@@ -118,7 +118,7 @@ def _relaxed_tolerance(then: Mapping[str, Any], now: Mapping[str, Any], *, is_an
     for output, name in dict.fromkeys(named):
         before, after = _of_output(then, output, name), _of_output(now, output, name)
         if _is_looser(before, after, is_any=is_any) and after == [None]:
-            yield f"{output}:{name} is no longer declared, and was {limit_in_text(before)}"
+            yield f"{output}:{name} is no longer declared, but was {limit_in_text(before)}"
         elif _is_looser(before, after, is_any=is_any):
             yield f"{output}:{name} is {limit_in_text(after)}, and was {limit_in_text(before)}"
 

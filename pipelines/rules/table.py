@@ -148,7 +148,7 @@ def _edge(value: str) -> EdgeRule:
 def _cosines(values: Mapping[str, float]) -> Mapping[str, float]:
     for output, cosine in values.items():
         if not -1 <= cosine <= 1:
-            msg = f"min_cosine_similarity {output}={cosine:g} is no cosine similarity (allowed: -1 to 1)"
+            msg = f"min_cosine_similarity {output}={cosine:g} is not a cosine similarity (allowed: -1 to 1)"
             raise UsageError(msg, hint=f"write for example {output}=0.999")
     return values
 

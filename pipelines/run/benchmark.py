@@ -239,7 +239,7 @@ def _check_same_rows(subjects: Sequence[BenchmarkSubject]) -> str:
             continue
         digest = digest or subject.loaded.samples_digest
         if subject.loaded.samples_digest != digest:
-            msg = "the samples gave it other rows than the ones before: they are not the same at every reading"
+            msg = "the samples gave different rows than before, so they change from reading to reading"
             subject.fail(InputFileError(msg, hint="seed the sample function"))
     return digest
 

@@ -35,7 +35,7 @@ def build_stage(
     needed. A rebuilt engine is a new artifact, so measurements of the old one do not count for it.
 
     Raises:
-        UsageError: A name is no target of the run, or cannot be made without the source.
+        UsageError: A name is not a target of the run, or cannot be made without the source.
         ArtifactIntegrityError: An artifact to derive from was changed.
         InputFileError: The record of an artifact is corrupt.
         StorageError: The disk is full.
@@ -45,8 +45,8 @@ def build_stage(
     wanted = [name for name in lacking if _has_base(run, name)]
     needs_source = tuple(name for name in lacking if name not in wanted)
     if names and needs_source:
-        msg = f"{needs_source[0]} is made from the source, or from what the run lacks: build makes what can be derived"
-        raise UsageError(msg, hint="make it where the source is", command="convert-and-validate export SPEC")
+        msg = f"{needs_source[0]} is made from the source or from missing files, and build only derives files"
+        raise UsageError(msg, hint="make it on the machine with the source", command="convert-and-validate export SPEC")
     maker = VariantMaker(run, wanted, time_limit_s=time_limit_s, progress=progress)
     for name in wanted:
         for base in bases_of(Variant.parse(name)):

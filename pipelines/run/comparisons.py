@@ -168,8 +168,8 @@ def _other_source(artifact: Artifact, recording: Recording) -> ArtifactIntegrity
     if converted is None or recorded is None or converted == recorded:
         return None
     return ArtifactIntegrityError(
-        f"{artifact.variant} was made from another source than the one that answered: "
-        f"from {converted}, and the reference is of {recorded}",
+        f"{artifact.variant} was made from a different source than the reference: "
+        f"from {converted}, but the reference is from {recorded}",
         hint="export and record again: convert-and-validate run SPEC; a module:callable has to return the same model "
         "every time, so seed it",
     )
@@ -191,8 +191,8 @@ def built_from(run: RunFolder, engine: Artifact) -> Artifact:
                 base.verify()
                 return base
             seen.append(base.digest)
-    present = f"what is there is {' and '.join(seen)}" if seen else "it is not there"
-    msg = f"{engine.variant} was built from {name} with digest {digest}, and {present}"
+    present = f"the present file has {' and '.join(seen)}" if seen else "that file is missing"
+    msg = f"{engine.variant} was built from {name} with digest {digest}, but {present}"
     raise ArtifactIntegrityError(msg, hint=again)
 
 

@@ -104,7 +104,7 @@ def _export(run: RunFolder, candidate: Artifact, *, is_right: bool) -> Artifact 
     kind = source.kind.value
     if is_export:
         msg = f"{FP32_EXPORT} cannot be diagnosed (the source is {kind}, expected a model of ONNX or PyTorch)"
-        hint = "export the source once more with another exporter, and match the two files"
+        hint = "export the source again with another exporter, and compare the two files"
         words = ["convert-and-validate", "diagnose", "OTHER.onnx", str(candidate.path), "--samples", "FILE"]
         raise InputFileError(msg, hint=hint, command=shlex.join(words))
     if found is None:

@@ -59,7 +59,7 @@ class EvidenceEntry:
         else:
             wrong = _wrong_limits(result) or _wrong_machine(result.machine)
         if self.artifact is not None and self.stage is None:
-            wrong = "it does not say what it follows from"
+            wrong = "it does not name what it follows from"
         if wrong:
             raise ValueError(f"the evidence of {self.variant}: {wrong}")
 
@@ -107,7 +107,7 @@ def _wrong_machine(machine: Mapping[str, Any]) -> str:
     cpu, gpu, versions = (machine.get(name) for name in ("cpu", "gpu", "versions"))
     are_mappings = all(isinstance(part, dict | None) for part in (cpu, gpu, versions))
     has_parts = are_mappings and isinstance((cpu or {}).get("flags", []), list) and (not gpu or gpu.keys() >= _OF_GPU)
-    return "" if has_parts else "it does not say on which machine it was made"
+    return "" if has_parts else "it does not name the machine that it was made on"
 
 
 def _wrong_limits(result: ComparisonResult) -> str:
@@ -115,7 +115,7 @@ def _wrong_limits(result: ComparisonResult) -> str:
     tolerance = result.tolerance
     declared = tolerance.get("declared", [])
     if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
-        return f"the limits that the tolerance declares are {declared!r}, and no list of names"
+        return f"the limits that the tolerance declares are {declared!r}, not a list of names"
     try:
         outputs = from_data(dict[str, dict[str, list[float | None]]], tolerance.get("outputs", {}))
     except ValueError as err:
@@ -126,7 +126,7 @@ def _wrong_limits(result: ComparisonResult) -> str:
             return f"{name} is named as a limit of the tolerance, which holds no such number"
     for name, value in tolerance.items():
         if name not in _NO_LIMITS and not isinstance(value, int | float | None):
-            return f"{name} of the tolerance is {value!r}, and no number"
+            return f"{name} of the tolerance is {value!r}, not a number"
     return ""
 
 
@@ -190,7 +190,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if "cores" not in self.machine or _wrong_machine(self.machine):
-            raise ValueError(f"the evidence of {self.device} does not say on which machine it was made")
+            raise ValueError(f"the evidence of {self.device} does not name the machine that it was made on")
         devices = [self.device, *(item.device for item in self.others)]
         if len(set(devices)) != len(devices):
             raise ValueError(f"a device occurs twice ({', '.join(devices)})")
@@ -248,7 +248,7 @@ def read_evidence(path: Path) -> Evidence:
     try:
         return _evidence_of(path.read_text(encoding="utf-8"))
     except _OtherSchemaError as err:
-        msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, read here: {_SCHEMA})"
+        msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, supported: {_SCHEMA})"
         raise InputFileError(msg, hint=again) from err
     except (OSError, ValueError, RecursionError) as err:
         raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err

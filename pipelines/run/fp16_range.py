@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
@@ -10,6 +13,7 @@ from paritygate.pipelines.run.evidence import EvidenceEntry
 from paritygate.pipelines.run.overflow import find_overflow
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.measure.check import Check, Status, Verdict
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words.sentence import Words, say
 
 CHECK = "fp16_range"
@@ -19,7 +23,7 @@ _CPU, _ONNX = "cpu", "onnx"
 def with_fp16_range(
     run: RunFolder, entry: EvidenceEntry, row: EvidenceEntry, *, time_limit_s: float, progress: Progress
 ) -> EvidenceEntry:
-    """Return the entry of a variant that passes on the CPU, inconclusive if its emulated `row` overflows on samples.
+    """Return the entry of a variant that passes on the CPU, inconclusive if its emulated `row` may overflow on samples.
 
     A release that the spec declares for CPUs alone gets a warning.
     """
@@ -32,22 +36,24 @@ def with_fp16_range(
         return entry
     is_for_cpu = set(run.resolved.spec.promote.devices or ()) == {_CPU}
     status = Status.WARNING if is_for_cpu else Status.INCONCLUSIVE
-    words = say("fp16_range", cause=words) + (() if is_for_cpu else say("fp16_range.open"))
+    words += () if is_for_cpu else say("fp16_range.open")
     return entry.with_result(result.with_check(Check(name=CHECK, status=status, words=words)))
 
 
 def _overflow(
     run: RunFolder, name: str, emulated: ComparisonResult, *, time_limit_s: float, progress: Progress
 ) -> Words:
-    """Return how values overflow on the samples; empty if the emulated row fails for other reasons."""
+    """Return how values overflow, or why nobody knows; empty if the emulated row fails for other reasons."""
     broken = next((check for check in emulated.checks if check.name == "finite" and check.status == Status.FAIL), None)
     if broken is not None:
-        return broken.words
-    # Overflow on the way may leave finite outputs, which are wrong.
-    artifact = run.artifact(name)
-    try:
+        return say("fp16_range", cause=broken.words)
+    # Overflow on the way may leave finite outputs, which are wrong, in a few rows of all.
+    artifact, rows = run.artifact(name), Recording.load(run.reference).rows
+    base: Artifact | None = None
+    with contextlib.suppress(ParitygateError):
         base = built_from(run, artifact)
-    except ParitygateError:
-        return ()
-    found = find_overflow(run, artifact, base, time_limit_s=time_limit_s, progress=progress)
-    return say("fp16_range.hidden", rows=found.hidden, every=found.rows) if found.hidden else ()
+    found = find_overflow(run, artifact, base, most_rows=rows, time_limit_s=time_limit_s, progress=progress)
+    if found.not_checked:
+        return say("fp16_range.unknown", reason=found.not_checked)
+    hidden = say("fp16_range.hidden", rows=found.hidden, every=found.rows)
+    return say("fp16_range", cause=hidden) if found.hidden else ()

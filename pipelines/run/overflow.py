@@ -70,10 +70,16 @@ def _hint(engine: Variant) -> str:
     return f"name {engine.format}-{Precision.FP32} in targets instead"
 
 
-def find_overflow(
-    run: RunFolder, base: Artifact, reference: Artifact | None, *, time_limit_s: float, progress: Progress
+def find_overflow(  # noqa: PLR0913 - both models, and how much of them runs
+    run: RunFolder,
+    base: Artifact,
+    reference: Artifact | None,
+    *,
+    most_rows: int = _MOST_ROWS,
+    time_limit_s: float,
+    progress: Progress,
 ) -> OverflowFinding:
-    """Run at most 256 rows, always the same, through a lower-precision ONNX artifact and its FP32 base.
+    """Run at most so many rows, always the same, through a lower-precision ONNX artifact and its FP32 base.
 
     Where the check is not possible, as without that `reference`, the finding has the reason, and nothing stops.
 
@@ -93,7 +99,7 @@ def find_overflow(
             "candidate": str(base.path),
             "precision": str(precision),
             "samples": to_data(run.resolved.samples(run.samples_path)),
-            "most_rows": _MOST_ROWS,
+            "most_rows": most_rows,
             "limit": _limit(run, str(base.variant)),
         },
         folder=run.jobs(f"overflow-{base.variant}"),

@@ -78,7 +78,7 @@ def check_recording_rules(run: RunFolder, recording: Recording) -> None:
     recorded = recording.settings.get(_RULES)
     if recorded == _rules(run):
         return
-    why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
+    why = "was recorded by other rules than the run's spec has now: seed, dims, roles, axes, names or the like"
     if recorded is None:
         why = "lacks the rules of its recording because an older version wrote it"
     msg = f"the reference in {run.reference} {why}"
@@ -142,7 +142,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     source = parse_source(request.model, request.samples.folder)
     source = with_signature_key(source, request.signature_key, "--signature")
     if source.kind is SourceKind.CALLABLE:
-        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
+        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are unknown here"
         raise UsageError(
             msg, hint="write a spec that names them, and start a run", command="convert-and-validate run SPEC"
         )

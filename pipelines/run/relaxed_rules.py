@@ -91,7 +91,7 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
     )
     limits = _declared_again(weaker, run.resolved.rules(Variant.parse(first.variant)), first.variant)
     again = f": tolerance: {flow_yaml({first.variant: limits})}" if limits else ""
-    raise UsageError(msg, hint=f"ask as much again{again}, or write in the spec why less is enough: reason: TEXT")
+    raise UsageError(msg, hint=f"restore the earlier rules{again}, or give a reason for less in the spec: reason: TEXT")
 
 
 def _declared_again(failures: Iterable[EarlierFailure], rules: GateRules, variant: str) -> dict[str, float]:

@@ -24,7 +24,7 @@ def released_to(folder: Path) -> tuple[Root, ...]:
     try:
         names = read_json(path)["repositories"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            msg = f"repositories is {names!r}, and no list of texts"
+            msg = f"repositories is wrong (got {names!r}, expected a list of texts)"
             raise ValueError(msg)  # noqa: TRY301 - as what is missing is
     except FileNotFoundError:
         return ()

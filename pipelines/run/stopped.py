@@ -13,7 +13,7 @@ from paritygate.files import read_json, remove_marked_folder, write_json_atomica
 from paritygate.pipelines.run.workspace import RunFolder
 
 _FILE = "stopped.json"
-_HIDDEN = "why is not kept, since the spec hides inputs"
+_HIDDEN = "the reason is not kept, since the spec hides inputs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

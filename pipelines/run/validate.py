@@ -189,9 +189,7 @@ def _reused(run: RunFolder) -> tuple[str, ...]:
     if last is None or not last.taken_from:
         return ()
     if last.is_judged_anew:
-        return (
-            f"judged anew: the models answered at {last.made_at}, in run {last.taken_from}, and were not asked again",
-        )
+        return (f"judged again: the models ran at {last.made_at}, in run {last.taken_from}, and did not run again",)
     return (f"compared at {last.made_at}, in run {last.taken_from}: nothing that was read then has changed since",)
 
 
@@ -225,7 +223,7 @@ class _Validator:
         return entry.with_result(with_fp32_base(result, FP32_EXPORT, verdict))
 
     def _verdict_of_base(self, artifact: Artifact, recording: Recording) -> str:
-        """Return the verdict of an FP32 base that is no target, as its ONNX file runs on the CPU."""
+        """Return the verdict of an FP32 base that is not a target, as its ONNX file runs on the CPU."""
         try:
             base = built_from(self._run, artifact)
             # An engine is built from the mixed file.
@@ -252,7 +250,7 @@ class _Validator:
         from paritygate.pipelines.run.diagnosis import FP32_EXPORT, OVERFLOW, cause_of_failure
 
         export = entries.get(FP32_EXPORT)
-        # An export that was not compared, or fails, is no reference.
+        # An export that was not compared, or fails, is not a reference.
         is_right = export is not None and export.verdict == Verdict.PASS
 
         def report(stage: str, done: int, total: int) -> None:

@@ -128,7 +128,7 @@ class RunFolder:
         return self.folder / variant
 
     def base_folder(self, variant: str) -> Path:
-        """Return the folder of an artifact that is no target, only the base of targets."""
+        """Return the folder of an artifact that is not a target, only the base of targets."""
         return self.folder / "bases" / variant
 
     def artifact(self, variant: str) -> Artifact:
@@ -183,7 +183,7 @@ class RunFolder:
             msg = f"{folder} is corrupt: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="unpack the run again") from err
         if not isinstance(mark, str) or not mark:
-            raise InputFileError(f"{folder} is corrupt: mark is {mark!r}, and no text", hint="unpack the run again")
+            raise InputFileError(f"{folder} is corrupt: mark is {mark!r}, not text", hint="unpack the run again")
         return mark
 
     def made_here(self) -> dict[str, str]:
@@ -241,7 +241,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
     """
     path = folder / _SPEC_FILE
     if not is_run_folder(folder):
-        msg = f"{folder} is no run folder"
+        msg = f"{folder} is not a run folder"
         hint = "give the folder that export or run printed, a run's id, or latest; see them: convert-and-validate runs"
         raise InputFileError(msg, hint=hint)
     # Locked before it is read, so that nobody removes it meanwhile.
@@ -253,7 +253,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
             check_schema_of_run(str(folder), data)
             for name, kind in (("samples_path", str | None), ("origin", str)):
                 if not isinstance(data[name], kind):
-                    msg = f"{name} is {data[name]!r}, and no text"
+                    msg = f"{name} is {data[name]!r}, not text"
                     raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
             resolved = ResolvedSpec(
                 spec=Spec.model_validate(spec),
@@ -283,8 +283,8 @@ def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
         return
     version = "paritygate 0.1.0"
     if schema != 1:
-        version = f"another version of paritygate (schema {schema!r}, read here: {_SCHEMA})"
-    msg = f"{where} holds a run of {version}, with which this version cannot go on"
+        version = f"another version of paritygate (schema {schema!r}, supported: {_SCHEMA})"
+    msg = f"{where} holds a run of {version}, which this version cannot continue"
     raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC")
 
 

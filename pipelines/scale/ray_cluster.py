@@ -98,7 +98,7 @@ class RayWorkers:
             raise err.cause from None
         except ray.exceptions.RayError as err:
             msg = f"a worker of Ray was lost: {first_line(err)}"
-            raise LostWorkerError(msg, hint="look into the logs of Ray on that machine") from err
+            raise LostWorkerError(msg, hint="read the logs of Ray on that machine") from err
         finally:
             self._running.discard(running)
         return result

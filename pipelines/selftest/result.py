@@ -129,7 +129,7 @@ class SelftestResult:
         silent = sum(plant.has_no_effect for plant in missed)
         faults = f"{on_samples} caught on the samples, {by_probes} more by probes, {len(missed)} missed"
         if silent:
-            faults += f" ({silent} of them without effect on what was asked)"
+            faults += f" ({silent} of them without effect on these inputs)"
         alarms = len(self.having(FALSE_ALARM))
         return (
             f"{counted(on_samples + by_probes + len(missed), 'fault')} planted: {faults}; "
@@ -156,17 +156,17 @@ def why_missed(
         return f"a finding of {', '.join(at_edge)}: where no sample is, or at padding; edge: fail would catch it"
     off = f"; probes that did not run: {', '.join(probes_off)}" if probes_off else ""
     if all(effect.is_rounding for effect in effects):
-        wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is no fault"
+        wanted = f"; this would show it: {reached_by}" if reached_by else ", so on these inputs it is not a fault"
         return f"no sample and no probe has an answer that changes beyond rounding{wanted}{off}"
     worst = max(effects, key=lambda effect: (effect.max_abs_diff is None, effect.in_limits or 0.0))
     if worst.max_abs_diff is None:
-        return f"{worst.output} changes to or from NaN or infinity ({worst.where}), which is not held against it{off}"
+        return f"{worst.output} changes to or from NaN or infinity ({worst.where}), which is not counted{off}"
     size = f"{worst.output} changes by {worst.max_abs_diff:.3g} at most ({worst.where})"
     if worst.in_limits is None:
         return f"{size}, in answers that are held to finiteness and contract alone{off}"
     if worst.in_limits > 1:
         return f"{size}, {worst.in_limits:.2g} limits of the samples: the limit is wider where answers are larger{off}"
-    wanted = f"; what shows it better: {reached_by}" if reached_by else ""
+    wanted = f"; shown better by: {reached_by}" if reached_by else ""
     return (
         f"{size}, {worst.in_limits:.2g} of the limit: "
         f"a max_abs_diff below {worst.max_abs_diff:.2g} would catch it{wanted}{off}"

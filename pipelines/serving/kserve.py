@@ -147,7 +147,7 @@ def _check_claim(storage_uri: str) -> None:
         msg = f"{storage_uri!r} names no volume claim {claim!r} (allowed: pvc://CLAIM/PATH; CLAIM of a-z, 0-9, - and .)"
         raise UsageError(msg, hint=_EXAMPLE)
     if not slash:
-        msg = f"{storage_uri!r} names the volume claim {claim!r} and no path on it (allowed: pvc://CLAIM/PATH)"
+        msg = f"{storage_uri!r} names the volume claim {claim!r} without a path (allowed: pvc://CLAIM/PATH)"
         whole = f"pvc://{claim}/ for the whole volume"
         raise UsageError(msg, hint=f"give pvc://{claim}/PATH, {whole}, or pvc://CLAIM/{claim} if {claim} is the path")
 

@@ -103,7 +103,7 @@ class PodContent:
 def check_label(name: str, longest: int) -> None:
     """Raise UsageError, with an allowed name in the hint, if no service may have a name."""
     if _LABEL.fullmatch(name) is None or len(name) > longest:
-        msg = f"no service may be called {name!r} (allowed: a-z, 0-9 and -, a letter first, at most {longest} long)"
+        msg = f"the service name is {name!r} (allowed: a-z, 0-9 and -, a letter first, at most {longest} long)"
         made = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
         made = made if made[:1].isalpha() else f"m-{made}"
         raise UsageError(msg, hint=f"give it another name: --name {made[:longest].rstrip('-')}")

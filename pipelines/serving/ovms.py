@@ -139,7 +139,7 @@ def _read(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the existing or an empty list, and its entries by the names of the models.
 
     Raises:
-        UsageError: It is no list of models.
+        UsageError: It is not a list of models.
     """
     text = place.read(MODELS_FILE)
     if text is None:
@@ -149,7 +149,7 @@ def _read(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         entries = [_checked(item["config"]) for item in content[_LIST]]
     except (AttributeError, KeyError, TypeError, ValueError) as err:
         file = place.path_of(MODELS_FILE)
-        msg = f"{file} is left alone, because it is no list of models: {type(err).__name__}: {err}"
+        msg = f"{file} is left alone, because it is not a list of models: {type(err).__name__}: {err}"
         raise UsageError(msg, hint="write to another folder with --out") from err
     return content, {entry["name"]: entry for entry in entries}
 

@@ -120,10 +120,10 @@ class Place:
         except OSError as err:
             if err.errno == errno.EXDEV:
                 root = self._staged_beside
-                msg = f"{root} is on another filesystem than {root.parent}: nothing can be moved in at once"
+                msg = f"{root} is on another filesystem than {root.parent}: so files cannot be moved in at once"
                 raise StorageError(msg, hint="name a folder below it with --out") from err
             if err.errno in {errno.ENOTEMPTY, errno.EEXIST}:
-                msg = f"{target} exists already, and was written by something else meanwhile"
+                msg = f"{target} was written by another process meanwhile"
                 raise StorageError(msg, hint="write a view from one process at a time") from err
             raise
         # The folder's entry is synced too, but not its foreign neighbours, for which we need not wait.

@@ -121,7 +121,7 @@ def path_on_server(base_path: str, name: str) -> str:
 def check_same_path(file: str, name: str, before: str, now: str) -> None:
     """Raise ChangedViewError if a list of models, `file`, has a model elsewhere."""
     if before != now:
-        msg = f"{file} has {name} at {before}, and this call has it at {now}"
+        msg = f"{file} has {name} at {before}, but this call has it at {now}"
         raise ChangedViewError(msg, hint=f"give --base-path {before.removesuffix(f'/{name}')}")
 
 

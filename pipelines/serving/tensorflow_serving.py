@@ -133,7 +133,7 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     """Return the view of a SavedModel; `base_path` is the folder of all models, as the server sees it.
 
     Raises:
-        UsageError: It is no SavedModel, or the path is not absolute.
+        UsageError: It is not a SavedModel, or the path is not absolute.
     """
     if artifact.variant.format != FORMAT:
         msg = f"TensorFlow Serving does not serve {artifact.variant} (allowed: {FORMAT})"

@@ -19,7 +19,7 @@ _BELOW = "# below: "
 _OPTION = re.compile(r"# (--[a-z-]+) .+")
 _WIDTH = 80
 # A hint on lasting changes of a Triton configuration.
-KEEP = "say what is to stay in the spec, by serve: {triton: {...}}, and release it"
+KEEP = "put lasting changes into the spec, in serve: {triton: {...}}, and release it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ def check_as_written(content: bytes, name: str, options: Mapping[str, str] | Non
     before = [(match[1], line.removeprefix("# ")) for line in lines if (match := _OPTION.fullmatch(line))]
     left_out = [option_line for option, option_line in before if options is not None and option not in options]
     if digest != _digest(body):
-        msg = f"{name} was changed since it was written, and would be written over"
+        msg = f"{name} was changed since it was written, and would be overwritten"
         if left_out:
             msg += f"; it was written with {' '.join(left_out)}, which this call leaves out"
         raise ChangedViewError(msg, hint=keep)

@@ -96,7 +96,7 @@ class CapturedFile:
         A last line that is cut off is left out: its writer is not done with it.
 
         Raises:
-            InputFileError: The file cannot be read, or a line is no exchange.
+            InputFileError: The file cannot be read, or a line is not an exchange.
         """
         read: Callable[[Path, str], Iterator[tuple[int, Line]]] = _parquet_rows if self.is_parquet else _lines
         for number, line in islice(read(self.path, self.name), self.most):
@@ -116,7 +116,7 @@ class CapturedFile:
             outputs, why = (None, why) if why else self._outputs(response)
         except (ValueError, BackendError, RecursionError) as err:
             why = err.msg if isinstance(err, json.JSONDecodeError) else str(err)
-            msg = f"{self.name}, line {number} is no captured request: {why}"
+            msg = f"{self.name}, line {number} is not a captured request: {why}"
             raise InputFileError(msg, hint=_FORM) from err
         return Exchange(line=number, inputs=inputs, outputs=outputs, why=why, served=served, version=version)
 
@@ -156,7 +156,7 @@ def _parquet_rows(path: Path, name: str) -> Iterator[tuple[int, Mapping[str, Any
 
 
 def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with its columns of JSON text as data; an answer that is no JSON stays text."""
+    """Return a row with its columns of JSON text as data; an answer that is not JSON stays text."""
     return {key: _value(key, value) if isinstance(value, str | bytes) else value for key, value in row.items()}
 
 
@@ -181,7 +181,7 @@ def _is_cut_off(line: str) -> bool:
 
 def _mapping(said: object, what: str) -> Mapping[str, Any]:
     if not isinstance(said, dict):
-        msg = f"{what} holds {shown(said)}, and no mapping"
+        msg = f"{what} holds {shown(said)}, not a mapping"
         raise ValueError(msg)  # noqa: TRY004 - all that is wrong with a line is one error
     return said
 
@@ -190,7 +190,7 @@ def _with_rows(inputs: Arrays) -> Arrays:
     rows = {array.shape[:1] for array in inputs.values()}
     if len(rows) != 1 or rows & {(), (0,)}:
         shapes = {name: list(array.shape) for name, array in inputs.items()}
-        msg = f"inputs of the shapes {shown(shapes)}, and not as many rows in each"
+        msg = f"inputs of the shapes {shown(shapes)}, with different numbers of rows"
         raise ValueError(msg)
     return inputs
 
@@ -216,11 +216,11 @@ def _arrays(said: object, key: str, specs: tuple[TensorSpec, ...]) -> Arrays:
         dtypes = {spec.name: spec.dtype for spec in specs}
         unknown = [name for name in tensors if name not in dtypes]
         if unknown and key == "inputs":
-            msg = f"{key} {', '.join(unknown)}, which the released file does not take ({', '.join(dtypes)})"
+            msg = f"{key} {', '.join(unknown)}, which the released file does not have (it has: {', '.join(dtypes)})"
             raise ValueError(msg)
         return {name: array_of(values, dtypes[name]) for name, values in tensors.items() if name in dtypes}
     if not isinstance(tensors, list):
-        msg = f"{key} {shown(tensors)}, and neither a list nor a mapping"
+        msg = f"{key} {shown(tensors)}, neither a list nor a mapping"
         raise ValueError(msg)  # noqa: TRY004 - one error for a line
     return dict(map(_tensor, tensors))
 
@@ -228,7 +228,7 @@ def _arrays(said: object, key: str, specs: tuple[TensorSpec, ...]) -> Arrays:
 def _tensor(said: Any) -> tuple[str, NDArray[np.generic]]:  # noqa: ANN401 - JSON data
     name, dtype = name_and_dtype(_mapping(said, "a tensor"))
     if "data" not in said:
-        msg = f"{name!r} without data: values that were sent as bytes are not in the JSON"
+        msg = f"{name!r} without data, because values sent as bytes are not in the JSON"
         raise ValueError(msg)
     return name, array_of(said["data"], dtype, shape_of(said.get("shape")))
 

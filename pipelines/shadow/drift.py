@@ -1,6 +1,6 @@
 """Compare the inputs of captured requests with the survey of the samples that the release was judged on.
 
-One request outside of a range is no finding, because it may be so by chance. If n requests are like N rows, the k
+One request outside of a range is not a finding, because it may be so by chance. If n requests are like N rows, the k
 largest of all N + n values are in requests with the probability C(n, k) / C(N + n, k). This is the exact distribution
 of exceedances (Gumbel and von Schelling, Annals of Mathematical Statistics 21, 1950). It is also Fisher's exact test
 for what no row has. A finding is wrong in 1 of 100 comparisons at most.
@@ -134,7 +134,7 @@ def _positions(seen: InputSurvey) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _add(counts: _Counts, seen: InputSurvey, array: Array, masked: Collection[object]) -> None:
-    # Padding is no difference where a mask shows it.
+    # Padding is not a difference where a mask shows it.
     axes = slice(2 if _positions(seen) in masked else 1, None)
     if array.shape[axes] and len(seen.least_sizes) == array.ndim:
         counts.add("shorter", np.less(array.shape[axes], seen.least_sizes[axes]))

@@ -17,13 +17,13 @@ def as_data(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return a body as JSON data; the names of `headers` are in lower case.
 
     Raises:
-        ValueError: The body is no JSON mapping, or its bytes are not those that it declares.
+        ValueError: The body is not a JSON mapping, or its bytes are not those that it declares.
     """
     try:
         length = int(headers.get(HEADER_LENGTH, len(body)))
         said = parse_json(body[:length].decode())
         if not isinstance(said, dict) or not 0 <= length <= len(body):
-            msg = "the body is no JSON mapping"
+            msg = "the body is not a JSON mapping"
             raise ValueError(msg)
         if length == len(body):
             return said

@@ -33,7 +33,7 @@ class ShadowResult:
     beyond_limits: int = 0  # rows that do not count as changed, although a value is beyond its limit
     noise: int = 0  # rows that the released file answers in two ways; they are not judged
     unanswered: int = 0  # requests that the server did not answer, each counted as changed
-    unreadable: int = 0  # of these, requests with an answer that nobody can read, although it is no error
+    unreadable: int = 0  # of these, requests with an answer that nobody can read, although it is not an error
     refused: int = 0  # requests that the server refused as the client's error; they are judged for a promotion alone
     of_other_versions: int = 0  # requests that another release answered; they are not judged
     other_versions: tuple[str, ...]  # the versions that these answers report

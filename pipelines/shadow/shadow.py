@@ -117,7 +117,7 @@ def _check_doubt(tally: _Tally, details: ReleaseDetails) -> None:
     """Raise MeasurementError for wrong answers that may be right ones of another release."""
     if tally.is_doubtful and tally.verdict is Verdict.ROLLBACK:
         versions, own = " and ".join(tally.reported_versions), details.version
-        msg = f"the answers are not those of version {own}, and the server reports version {versions}"
+        msg = f"the answers are not those of version {own}, because the server reports version {versions}"
         hint = "if it numbers models freely, leave model_version out of the captured answers"
         raise MeasurementError(msg, hint=f"restart the server with version {own}, and capture again; {hint}")
 
@@ -131,7 +131,7 @@ def _check_names(captured: CapturedFile, rules: GateRules, artifact: Artifact) -
         if seen.keys() >= {*wanted}:
             return
     missing = next(name for name in wanted if name not in seen)
-    msg = f"no answer in {captured.name} has the output {missing!r} (seen of its outputs: {', '.join(seen) or 'none'})"
+    msg = f"no answer in {captured.name} has the output {missing!r} (seen: {', '.join(seen) or 'none'})"
     raise UsageError(msg, hint=f"write the answers under the names of the release: {', '.join(wanted)}")
 
 

@@ -60,7 +60,7 @@ def capture(
         # Requests may be confidential.
         opened = os.open(request.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as err:
-        msg = f"{request.out} exists, and nothing was captured"
+        msg = f"{request.out} exists, so nothing was captured"
         raise UsageError(msg, hint="name another file with --out") from err
     except OSError as err:
         if err.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -190,7 +190,7 @@ class _Server(ThreadingHTTPServer):
         return is_room
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as its base has it
-        # A client that goes away is no error.
+        # A client that goes away is not an error.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

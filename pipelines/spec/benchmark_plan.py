@@ -52,7 +52,7 @@ def price_of(resolved: ResolvedSpec) -> float | None:
 def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
     """Raise a `UsageError` if a limit needs a price, and there is none."""
     if COST in limits and price_of(resolved) is None:
-        msg = f"spec {resolved.origin}: {COST} is limited, and benchmark.price_per_hour is not given"
+        msg = f"spec {resolved.origin}: {COST} has a limit, but benchmark.price_per_hour is missing"
         raise UsageError(msg, hint="give the price of the machine: benchmark: {price_per_hour: PRICE}")
 
 

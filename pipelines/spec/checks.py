@@ -63,8 +63,8 @@ def _check_names(resolved: ResolvedSpec) -> None:
     if spec.promote.alias is not None:
         check_alias(spec.promote.alias)
     if (spec.model.inputs is None) != (spec.model.outputs is None):
-        msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
-        hint = "leave both to be taken from the source: of a PyTorch module, the message then shows both to paste"
+        msg = f"spec {origin}: model.inputs and model.outputs must be given together or not at all"
+        hint = "leave both out to read them from the source; for a PyTorch module, the message then shows both to paste"
         if spec.model.outputs is None:
             hint = f"add for example {_OUTPUTS}, or {hint}"
         raise UsageError(msg, hint=hint)
@@ -99,13 +99,13 @@ def _check_calibration(resolved: ResolvedSpec) -> None:
     if not engines or not unfit:
         return
     msg = (
-        f"spec {resolved.origin}: {', '.join(engines)} cannot be built with {' and '.join(unfit)}: engines compute in "
-        "int8, in ranges that are known before and with zero points of 0"
+        f"spec {resolved.origin}: {', '.join(engines)} cannot be built with {' and '.join(unfit)}: engines need "
+        "int8 activations, ranges that are known before, and zero points of 0"
     )
     hint = "write calibration: {tool: onnxruntime, method: minmax, activations: int8}"
     if _ONNX_INT8 in resolved.target_names:
         msg += f"; they are made from {_ONNX_INT8}, and one calibration cannot make it both ways"
-        hint += f", or give {_ONNX_INT8} a spec of its own"
+        hint += f", or give {_ONNX_INT8} a separate spec"
     raise UsageError(msg, hint=hint)
 
 
@@ -125,7 +125,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     matched = {name: f"match {rule.name!r}" for rule in resolved.matches for name in rule.outputs}
     for name, use in {**uses, **matched}.items():
         if name in ignored:
-            msg = f"spec {origin}: {use} is on {name!r}, and outputs says to ignore it"
+            msg = f"spec {origin}: {use} is on {name!r}, but outputs ignores it"
             raise UsageError(msg, hint="an output with a rule is compared, so it cannot be ignored")
     if signature is None:
         return
@@ -194,7 +194,7 @@ def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
         is_label, is_score = (is_integer_dtype(outputs[label].dtype), is_float_dtype(outputs[scores].dtype))
         if not (is_label and is_score):
             msg = (
-                f"{where}: {label!r} is {outputs[label].dtype} and {scores!r} {outputs[scores].dtype}: "
+                f"{where}: {label!r} is {outputs[label].dtype} and {scores!r} {outputs[scores].dtype}, but "
                 "the first must be an integer output, the second a float one"
             )
             raise UsageError(msg, hint="write argmax_of: {LABEL: SCORES}")
@@ -202,7 +202,7 @@ def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
         of_label, of_scores = (len(shape or ()) for shape in shapes)
         if None not in shapes and of_label not in {of_scores - 1, of_scores}:
             msg = f"{where}: {label!r} has rank {of_label}, but {scores!r} has rank {of_scores} (expected one less)"
-            hint = "a label has the shape of its scores without the axis of the classes, or with the best ids along it"
+            hint = "give a label the shape of its scores without the class axis, or with the best ids along it"
             raise UsageError(msg, hint=hint)
 
 
@@ -213,5 +213,5 @@ def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> No
             continue
         rank = len(shape)
         if not (-rank <= axis < rank and axis % rank != 0):
-            msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
+            msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is not a channel axis of an output of rank {rank}"
             raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out")

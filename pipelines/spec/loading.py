@@ -41,7 +41,7 @@ def load_spec(text: str) -> ResolvedSpec:
     packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
     if text not in packaged_specs():
         hint = hint_of_meant(str(text), packaged_specs(), f"packaged specs are: {', '.join(packaged_specs())}")
-        raise InputFileError(f"spec {text!r} is no file and no packaged spec", hint=hint)
+        raise InputFileError(f"no file or packaged spec is named {text!r}", hint=hint)
     # A packaged spec names modules, not paths; other paths start from the current directory.
     return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
 
@@ -68,7 +68,7 @@ def _read_spec(path: Path) -> str:
     if not path.is_file():
         msg = f"spec {path} does not exist{beside_meant(path)}"
         if path.exists():
-            msg = f"the folder {path} holds no spec (.yaml or .yml)" if path.is_dir() else f"spec {path} is no file"
+            msg = f"the folder {path} holds no spec (.yaml or .yml)" if path.is_dir() else f"spec {path} is not a file"
         raise InputFileError(
             msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
         )
@@ -109,12 +109,12 @@ def _check_model_files(resolved: ResolvedSpec) -> None:
     for name in resolved.spec.model.files:
         path = (folder / name).resolve()
         if not path.is_file():
-            msg = f"spec {resolved.origin}: model.files names {name!r}, and {path} is no file"
+            msg = f"spec {resolved.origin}: model.files names {name!r}, but {path} is not a file"
             raise InputFileError(msg, hint="paths in a spec are relative to its folder")
         if not path.is_relative_to(folder):
             msg = f"spec {resolved.origin}: model.files names {name!r}, which is outside of {folder}"
             raise UsageError(
-                msg, hint="a release of the source takes its files along: put them below the spec's folder"
+                msg, hint="put its files below the spec's folder, because a release of the source includes them"
             )
 
 

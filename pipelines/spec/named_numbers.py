@@ -48,5 +48,5 @@ def _problem(name: str, value: str, names: Collection[str], found: Collection[st
     try:
         float(value)
     except ValueError:
-        return f"{value!r} is no number"
+        return f"{value!r} is not a number"
     return ""

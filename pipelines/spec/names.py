@@ -26,7 +26,7 @@ def check_name(what: str, name: str) -> str:
         f"{what} name {name!r} is not allowed (1 to 100 of the characters A-Z a-z 0-9 . _ -, "
         "the first a letter or digit, no '..')"
     )
-    raise UsageError(msg, hint=f"choose another name of the {what}, such as {_EXAMPLES[what]!r}")
+    raise UsageError(msg, hint=f"choose another name for the {what}, such as {_EXAMPLES[what]!r}")
 
 
 def check_variant(name: str) -> str:
@@ -34,7 +34,7 @@ def check_variant(name: str) -> str:
     plain, at, dims = name.partition("@")
     check_name("variant", plain if at else name)
     if at and (not _FIXED_DIMS.fullmatch(dims) or len(name) > _LONGEST):
-        msg = f"variant name {name!r} is not allowed (after the @: DIM=SIZE, parted by commas; at most {_LONGEST} long)"
+        msg = f"variant name {name!r} is not allowed (after the @: DIM=SIZE,DIM=SIZE; at most {_LONGEST} long)"
         raise UsageError(msg, hint="name a variant such as 'onnx-fp32@batch=1,sequence=128'")
     return name
 
@@ -43,6 +43,6 @@ def check_alias(name: str) -> str:
     """Return `name` if it is safe and no version number; else raise a `UsageError`."""
     check_name("alias", name)
     if name.isdecimal():
-        msg = f"alias name {name!r} is a number and would be taken for a version"
+        msg = f"alias name {name!r} is a number, which would be read as a version"
         raise UsageError(msg, hint="choose an alias name such as 'prod'")
     return name

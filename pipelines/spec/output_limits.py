@@ -86,7 +86,7 @@ def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collecti
 def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: int | None) -> None:
     if channels is not None and limit.size != channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
-        msg = f"spec {resolved.origin}: {has}, and the output {counted(channels, 'channel')}"
+        msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels, 'channel')}"
         raise UsageError(msg, hint=f"give one {limit.noun} for each column of the output")
 
 

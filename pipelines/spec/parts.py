@@ -41,7 +41,7 @@ class TensorPart(SpecPart):
     @classmethod
     def _check_dtype(cls, dtype: str) -> str:
         if dtype not in DTYPES:
-            msg = f"a dtype by its NumPy name is needed, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}"
+            msg = f"a dtype needs its NumPy name, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}"
             raise ValueError(msg)
         return dtype
 
@@ -67,7 +67,7 @@ class ModelPart(SpecPart):
     name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
     source: str = Field(description="A path relative to the spec's folder, or module:callable.")
     inputs: dict[str, TensorPart] | None = Field(
-        default=None, min_length=1, description="Needed where the source does not say them: for PyTorch modules."
+        default=None, min_length=1, description="Needed if the source does not declare them, as for PyTorch modules."
     )
     outputs: dict[str, TensorPart] | None = Field(default=None, min_length=1)
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
@@ -146,7 +146,7 @@ class SamplesPart(SpecPart):
 
     source: str = Field(description="A file, a folder, or module:callable: see the kinds of samples in docs/spec.md.")
     random: RandomPart | None = Field(
-        default=None, description="Needed where the source is `random`: what is made up. The verdict is inconclusive."
+        default=None, description="Needed if the source is `random`: inputs to generate. The verdict is inconclusive."
     )
     path: str | None = Field(default=None, description="What a callable is given as its path.")
     batch_size: int | None = Field(default=None, ge=1)
@@ -220,7 +220,7 @@ class ReportPart(SpecPart):
 
 def _known_probe(value: str) -> str:
     if value not in ALL_PROBES:
-        raise ValueError(f"{value!r} is no probe (allowed: {', '.join(ALL_PROBES)}, or none in place of the list)")
+        raise ValueError(f"{value!r} is not a probe (allowed: {', '.join(ALL_PROBES)}, or none instead of the list)")
     return value
 
 
@@ -299,7 +299,7 @@ class GoldPart(SpecPart):
     tolerance: GoldTolerancePart | None = Field(
         default=None, description="What a variant may lose; the metric is information only if absent."
     )
-    gold_above: float | None = Field(default=None, description="Gold above this is positive, where it is no label.")
+    gold_above: float | None = Field(default=None, description="Gold above this is positive, where it is not a label.")
 
 
 def _kind_of_gold(value: object) -> str:
@@ -359,7 +359,7 @@ class OutputPart(SpecPart):
     valid_where: str | None = Field(
         default=None,
         min_length=1,
-        description="The input that says which positions count, such as attention_mask: those where it is set.",
+        description="The input that marks the positions that count, such as attention_mask: those where it is set.",
     )
 
     columns: list[str] | None = Field(
@@ -430,8 +430,8 @@ class PromotePart(SpecPart):
     alias: str | None = "prod"
     prefer: Literal["fastest", "smallest"] | list[str] | None = Field(
         default=None,
-        description="Of what passed within the limits, release the fastest, the smallest, or the first of these; "
-        "all of it if absent.",
+        description="Of variants that pass within the limits, release the fastest, the smallest or the first of these; "
+        "all if absent.",
     )
     limits: dict[str, float] = Field(
         default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
@@ -460,7 +460,7 @@ class PromotePart(SpecPart):
     @classmethod
     def _known_preference(cls, value: object) -> object:
         if isinstance(value, str) and value not in PREFERENCES:
-            raise ValueError(f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)")
+            raise ValueError(f"{value!r} is not a preference (allowed: {', '.join(PREFERENCES)}, a list of variants)")
         return value
 
     @field_validator("devices")
@@ -468,7 +468,7 @@ class PromotePart(SpecPart):
     def _known_devices(cls, value: list[str] | None) -> list[str] | None:
         for name in value or ():
             if not _DEVICE.fullmatch(name):
-                msg = f"{name!r} is no device (allowed: cpu, cuda:smNN with the compute capability, such as cuda:sm80)"
+                msg = f"{name!r} is not a device (allowed: cpu, cuda:smNN for a compute capability, as in cuda:sm80)"
                 raise ValueError(msg)
         return value
 
@@ -555,7 +555,7 @@ class TensorrtRtxPart(SpecPart):
     compute_capabilities: list[Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]] = Field(
         default_factory=list,
         description='The GPUs an engine is built for, such as "8.9"; if empty, those of 8.0 and above that '
-        "TensorRT-RTX names (7.5 only if asked for).",
+        "TensorRT-RTX names (7.5 only on request).",
     )
     workspace_mb: int | None = Field(
         default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT-RTX's default if absent."

@@ -22,7 +22,7 @@ class RolePart(SpecPart):
         default=None, allow_inf_nan=False, description="The largest value that occurs; of ids, the last one."
     )
     of: str | None = Field(default=None, description="Of a mask or lengths: the input whose positions it is about.")
-    pad: int | None = Field(default=None, description="Of ids: what stands where the mask is 0.")
+    pad: int | None = Field(default=None, description="For ids: the value where the mask is 0.")
     empty: bool | None = Field(default=None, description="Of a mask: whether a row without any position occurs.")
     padding: _PaddingKind | list[_PaddingKind] | None = Field(
         default=None, description="Of a mask: the kinds of padding that occur, one or a list."

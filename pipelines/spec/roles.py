@@ -16,7 +16,7 @@ def parse_roles(given: Mapping[str, object]) -> dict[str, DeclaredRole]:
     """Return the declared role of each input: a mapping with the keys of the spec, its YAML, or a role such as `mask`.
 
     Raises:
-        UsageError: It is no role, or has a key or value that the spec does not allow.
+        UsageError: It is not a role, or has a key or value that the spec does not allow.
     """
     return {name: _role(name, value) for name, value in given.items()}
 
@@ -35,7 +35,7 @@ def _role(name: str, value: object) -> DeclaredRole:
         raise UsageError(f"{where}: not YAML", hint=_hint(name)) from None
     if isinstance(data, str):
         if data not in set(map(str, Role)):
-            msg = f"{where}: {data!r} is no role (allowed: {', '.join(nearest_first(data, list(map(str, Role))))})"
+            msg = f"{where}: {data!r} is not a role (allowed: {', '.join(nearest_first(data, list(map(str, Role))))})"
             raise UsageError(msg, hint=_hint(name))
         data = {"role": data}
     try:

@@ -77,11 +77,11 @@ class Spec(SpecPart):
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
     roles: dict[str, RolePart] = Field(
-        default_factory=dict, description="What can occur in an input, and what it is where that is not inferred right."
+        default_factory=dict, description="What can occur in an input, and its role if inferred wrongly."
     )
     edge: Literal["fail", "warn", "off"] = Field(
         default="warn",
-        description="What a difference comes to in made-up rows that are unlike every sample; off asks none of them.",
+        description="What a difference means in generated rows unlike every sample; off runs none of them.",
     )
     probes: list[parts.ProbeName] | Literal["none"] | None = Field(
         default=None,
@@ -90,7 +90,7 @@ class Spec(SpecPart):
     reason: parts.Reason | None = Field(
         default=None,
         pattern=r"\S",
-        description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
+        description="Why the spec checks less than a failed run of the same source: probes left out, declared limits "
         "raised, decisions dropped. Recorded in a release.",
     )
     min_rows: Annotated[int, Field(ge=1)] = 100
@@ -99,7 +99,7 @@ class Spec(SpecPart):
     seed: Annotated[int, Field(ge=0)] = 0
     calibration: parts.CalibrationPart = Field(default_factory=parts.CalibrationPart)
     benchmark: parts.BenchmarkPart | None = Field(
-        default=None, description="Measured where this is there, `benchmark: {}` included."
+        default=None, description="Speed is measured if this key exists, even as `benchmark: {}`."
     )
     onnxruntime: parts.OnnxruntimePart = Field(default_factory=parts.OnnxruntimePart)
     tensorrt: parts.TensorrtPart = Field(default_factory=parts.TensorrtPart)
@@ -172,7 +172,7 @@ class ResolvedSpec:
 
         Raises:
             InputFileError: It does not exist.
-            UsageError: It has a signature key, and is no SavedModel.
+            UsageError: It has a signature key, and is not a SavedModel.
         """
         ref = parse_source(self.spec.model.source, self.folder)
         ref = with_signature_key(ref, self.spec.model.signature, "model.signature")

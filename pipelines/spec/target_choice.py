@@ -14,16 +14,14 @@ from paritygate.text import nearest_first
 
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
-    """Raise a `UsageError` if a name is no target of the spec."""
+    """Raise a `UsageError` if a name is not a target of the spec."""
     targets = resolved.target_names
     for name in names:
         if name not in targets:
             listed = ", ".join(nearest_first(name, targets))
-            msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {listed})"
+            msg = f"--target {name!r} is not a target of spec {resolved.origin} (targets: {listed})"
             if name.partition("@")[0] in map(str, AVAILABLE_TARGETS):
-                raise UsageError(
-                    msg, hint="the spec lacks this target: add it to the spec's targets, or name one of them"
-                )
+                raise UsageError(msg, hint="add this target to the spec's targets, or name one of them")
             raise UsageError(msg, hint=target_meant(name, targets) or "name one of the targets")
 
 
@@ -34,7 +32,7 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
     leaves targets out makes no release: its variants could replace better ones that were not made.
 
     Raises:
-        UsageError: A name is no target of the spec.
+        UsageError: A name is not a target of the spec.
     """
     if not names:
         return resolved

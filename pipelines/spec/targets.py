@@ -103,7 +103,7 @@ def _variant(target: AnyTarget) -> Variant:
         return Variant.parse(target if isinstance(target, str) else target.name)
     plain = Variant.parse(target.name)
     if plain.static:
-        msg = f"target {target.name!r} has fixed dims in its name, and static beside it"
+        msg = f"target {target.name!r} has fixed dims in its name and under static"
         raise UsageError(msg, hint=f"write name: {plain.dynamic}, and the dims under static")
     return Variant(format=plain.format, precision=plain.precision, static=tuple(target.static.items()))
 
@@ -158,7 +158,7 @@ def check_mixed_engines(targets: Sequence[AnyTarget], origin: str) -> None:
     derived = [(name, DERIVATIONS.get(name)) for name in map(name_of_target, targets)]
     engines = [name for name, derivation in derived if derivation is not None and derivation.base == MIXED]
     if engines and not any(isinstance(target, MixedTarget) and target.lower == "fp16" for target in targets):
-        msg = f"{origin}: target {engines[0]!r} is built from {MIXED} in fp16, which is no target"
+        msg = f"{origin}: target {engines[0]!r} is built from {MIXED} in fp16, which is not a target"
         raise UsageError(msg, hint=f"add {{name: {MIXED}, lower: fp16}} to the targets")
 
 
@@ -166,7 +166,7 @@ def target_meant(name: str, known: Sequence[str]) -> str:
     """Return a hint on the target that may be meant; empty where none is near, or for the name of one."""
     plain = name.partition("@")[0]
     close = closest(plain, known)
-    # onnx-fp64 is no typo of onnx-fp16: digits must agree.
+    # onnx-fp64 is not a typo of onnx-fp16: digits must agree.
     return f"did you mean {close}?" if close and close != plain and _digits(close) == _digits(plain) else ""
 
 
@@ -187,7 +187,7 @@ def _check_target(target: AnyTarget, available: Sequence[Variant], signature: Si
     except UsageError as err:
         raise UsageError(f"spec {origin}: {err}", hint=meant or err.hint) from err
     if str(variant.dynamic) == MIXED and not isinstance(target, MixedTarget):
-        msg = f"spec {origin}: target {name!r} needs the precision of its other operators, and has no fixed dims"
+        msg = f"spec {origin}: target {name!r} needs the precision of its other operators, without fixed dims"
         raise UsageError(msg, hint=f"write {{name: {MIXED}, lower: fp16}}, or lower: int8")
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"

@@ -53,7 +53,7 @@ def load_yaml(text: str, *, origin: str) -> Any:  # noqa: ANN401 - plain data of
     """Return the data in a YAML text.
 
     Raises:
-        UsageError: It is no YAML, or is larger, deeper or longer than a spec. Or it has a key twice, a key that is no
+        UsageError: It is not YAML, or is larger, deeper or longer than a spec. Or it has a key twice, a key that is no
             text, a date, a number beyond 64 bits, a tag, or a control character.
     """
     size = len(text.encode("utf-8", "surrogatepass"))

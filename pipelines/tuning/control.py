@@ -55,7 +55,7 @@ class ModelControl:
             raise NoControl("the server returns no configuration of the model")
         if _until(_mark_of(config)) > time.time():
             msg = f"another tune measures {name} on this server"
-            raise MeasurementError(msg, hint="wait until it has ended: two at once would measure each other")
+            raise MeasurementError(msg, hint="wait until it has ended: two at once would disturb each other")
         self.before: Mapping[str, Any] = _without_mark(config)
 
     @property
@@ -105,7 +105,7 @@ class ModelControl:
         """
         config = self.config() or {}
         if settings_of(config) != settings or _mark_of(config) != self._mark:
-            msg = f"the server was to have {settings}, and has {settings_of(config)} that somebody else loaded"
+            msg = f"the server has settings that somebody else loaded (got {settings_of(config)}, expected {settings})"
             raise MeasurementError(msg, hint="check that nothing else loads the model meanwhile, and tune again")
 
     def restore(self) -> None:
@@ -118,7 +118,7 @@ class ModelControl:
             return
         if _mark_of(config) not in self._marks:
             msg = "the server's configuration was not restored because somebody else loaded another one"
-            raise MeasurementError(msg, hint=f"where that is not meant, load it by hand: POST {self._load}")
+            raise MeasurementError(msg, hint=f"if that is wrong, load it by hand: POST {self._load}")
         why = self._ask(self.before)
         if why or self.config() != self.before:
             msg = f"the server's configuration was not restored: {why or 'it has another one now'}"

@@ -88,7 +88,7 @@ def address_of(request: TuneRequest, name: str, version: int) -> Endpoint:
         msg = f"{request.url} uses {endpoint.protocol} (expected HTTP with the Open Inference Protocol)"
         raise UsageError(msg, hint="write for example --url http://127.0.0.1:8000")
     if endpoint.model != name:
-        msg = f"{request.url} is the address of {endpoint.model!r}, and the view is that of {name!r}"
+        msg = f"{request.url} is the address of {endpoint.model!r}, but the view is that of {name!r}"
         raise UsageError(msg, hint=f"give --name {endpoint.model}, or the address of the server alone")
     base = endpoint.path.partition("/versions/")[0]
     return replace(endpoint, path=f"{base}/versions/{version}", version=str(version))
@@ -121,7 +121,7 @@ def open_session(
     session = Session(
         meter=meter,
         control=None,
-        why_not=f"it is {server.server}, and no Triton",
+        why_not=f"it is {server.server}, not Triton",
         settings=settings,
         # The longest measurement without another load, with time to spare.
         mark_s=_SPARE_S + _MEASURED_AT_ONCE * request.seconds,
@@ -178,7 +178,7 @@ def _connected(
     except BackendError as err:
         if server is not None and server.server == _TRITON:
             raise
-        msg = f"tune needs a Triton server, and {endpoint.host} does not answer as one does: {err}"
-        hint = f"give --url the address of a Triton that serves {request.root}; any other server is held by compare"
+        msg = f"tune needs a Triton server, but {endpoint.host} does not answer as one: {err}"
+        hint = f"give --url the address of a Triton that serves {request.root}; use compare for any other server"
         raise BackendError(msg, hint=hint) from err
     return server, requests

@@ -19,10 +19,10 @@ def space_of(request: TuneRequest, view: PresentView) -> Space:
         msg = f"the view of {view.name} does not batch (max_batch_size 0), so tune has no batch size to choose"
         raise UsageError(msg, hint="leave --max-batch-size and --queue-delay out")
     if own.queue_delay_us is None and request.queue_delay_us:
-        msg = f"the view of {view.name} merges no requests (it has no dynamic_batching): none waits for others"
+        msg = f"the view of {view.name} merges no requests (it has no dynamic_batching), so none waits for others"
         raise UsageError(msg, hint="leave --queue-delay out")
     if own.max_batch_size and request.rows > own.max_batch_size:
-        msg = f"a request of {request.rows} rows is more than the server takes (allowed: 1 to {own.max_batch_size})"
+        msg = f"a request of {request.rows} rows is more than the server accepts (allowed: 1 to {own.max_batch_size})"
         raise UsageError(msg, hint="give fewer with --rows")
     sizes = request.max_batch_size or _powers_of_two(request.rows, own.max_batch_size)
     delays = request.queue_delay_us or _DELAYS_US

@@ -88,7 +88,7 @@ def tune(
         not_chosen=session.why_not,
         machine=machine_facts(),
         measured_at=started,
-        notes=() if before == view.settings else (f"the server had {before}, and the view says {view.settings}",),
+        notes=() if before == view.settings else (f"the server had {before}, but the view has {view.settings}",),
     )
     with session.giving_back(warn):
         result = SettingsTrial(request=request, space=space, session=session, watch=watch).run(result)

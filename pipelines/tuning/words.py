@@ -28,7 +28,7 @@ def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> fl
     if value > 0 or (value == 0 and is_zero_allowed):
         return value
     allowed = "0, or a number" if is_zero_allowed else "a number above 0"
-    msg = f"{option} {text!r} is no time (allowed: {allowed} with us, ms or s)"
+    msg = f"{option} {text!r} is not a time (allowed: {allowed} with us, ms or s)"
     raise UsageError(msg, hint=f"write for example {option} {'100us' if is_zero_allowed else '20ms'}")
 
 
@@ -49,4 +49,4 @@ def _values(option: str, text: str, read: Callable[[str], _Number], *, what: str
         values = []
     if values and all(0 < value < math.inf for value in values):
         return values
-    raise UsageError(f"{option} {text!r} is no list of {what}", hint=f"write for example {option} {example}")
+    raise UsageError(f"{option} {text!r} is not a list of {what}", hint=f"write for example {option} {example}")

@@ -28,7 +28,7 @@ _OBJECTS_BEFORE_COLLECTING = 50_000
 _LEFT = dict.fromkeys(("compare", "load", "endurance"), "nothing is kept")
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
 _GO_ON = "next: the same command goes on from there"
-_BEGIN_ANEW = "next: the same command begins anew, as nothing is kept in the cache"
+_BEGIN_ANEW = "next: the same command starts again, since nothing is cached"
 _A_BUG = "hint: run again with --debug for the traceback, and report it as a bug of paritygate"
 _CUT_OFF = (
     "hint: Python's bytecode was cut off, as a full disk leaves it: delete the folders __pycache__ below "

@@ -105,7 +105,7 @@ BACKENDS: dict[str, Backend] = {
         ),
         _backend("pyarrow", "pyarrow", ("pyarrow",), "parquet", "read Parquet files and data sets as samples"),
         _backend("pillow", "PIL", ("pillow",), "images", "read pictures as samples"),
-        _backend("grpcio", "grpc", ("grpcio",), "endpoint", "ask models on servers over gRPC"),
+        _backend("grpcio", "grpc", ("grpcio",), "endpoint", "call models on servers over gRPC"),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
         _backend("ray", "ray", ("ray",), "ray", "compare and run on several machines"),
     )
@@ -164,7 +164,7 @@ def backend_state(name: str) -> BackendState:
     if importlib.util.find_spec(backend.module) is None:
         reason = f"the module {backend.module!r} is not installed"
         if backend.extra == "gpu" and version_of("onnxruntime"):
-            reason += ", and the extra gpu needs an environment of its own, without cpu"
+            reason += ", and the extra gpu needs a separate environment, without cpu"
         return BackendState(backend=backend, version=None, reason=reason)
     names = (*backend.distributions, *backend.builds)
     installed = tuple((name, version) for name in names if (version := version_of(name)))
@@ -195,5 +195,5 @@ def require_backend(name: str) -> None:
     """Raise MissingBackendError, whose hint installs it, if the backend is missing."""
     state = backend_state(name)
     if not state.is_available:
-        msg = f"{name} is needed to {state.backend.used_for}, and is not available: {state.reason}"
+        msg = f"{name} is needed to {state.backend.used_for}, but is not available: {state.reason}"
         raise MissingBackendError(msg, hint=state.install)

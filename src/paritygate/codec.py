@@ -40,17 +40,17 @@ _SCALARS = frozenset({str, bool, int, float, type(None)})
 _SHOWN = 60
 # Pydantic's names of problems, and the type that is needed.
 _NEEDED = {
-    "bool_type": "boolean",
-    "dataclass_type": "mapping",
-    "dict_type": "mapping",
-    "float_type": "number",
-    "frozen_set_type": "list",
-    "int_from_float": "whole number",
-    "int_type": "whole number",
-    "list_type": "list",
+    "bool_type": "a boolean",
+    "dataclass_type": "a mapping",
+    "dict_type": "a mapping",
+    "float_type": "a number",
+    "frozen_set_type": "a list",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
     "path_type": "text",
     "string_type": "text",
-    "tuple_type": "list",
+    "tuple_type": "a list",
 }
 
 # Pydantic's key in the metadata of a field.
@@ -123,14 +123,14 @@ def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the fiel
 def from_data(kind: type[_T], data: object) -> _T:
     """Return the object of a dataclass, or of another annotated type, that `to_data` wrote.
 
-    Only types that JSON lacks are converted, so a text is no number. Unknown fields are ignored, because a later
+    Only types that JSON lacks are converted, so a text is not a number. Unknown fields are ignored, because a later
     version may have written them.
 
     Raises:
         ValueError: The data do not fit; the message names the first wrong field.
         ParitygateError: The object itself refuses its values.
     """
-    # Encoding half of a surrogate pair, which is no text, is a ValueError.
+    # Encoding half of a surrogate pair, which is not text, is a ValueError.
     text = json.dumps(data, ensure_ascii=False).encode()
     try:
         return cast("_T", read_as(kind, json.loads(text)))
@@ -165,7 +165,7 @@ def _in_words(problem: Mapping[str, Any]) -> str:
     seen = repr(problem["input"])
     seen = seen if len(seen) <= _SHOWN else f"{seen[:_SHOWN]}..."
     if problem["type"] in _NEEDED:
-        return f"{place} is {seen}, and no {_NEEDED[problem['type']]}"
+        return f"{place} is {seen}, not {_NEEDED[problem['type']]}"
     if problem["type"] == "enum":
         return f"{place} is {seen} (allowed: {problem['ctx']['expected']})"
     own = problem["msg"].removeprefix("Value error, ")

@@ -23,7 +23,7 @@ def check_names(names: Iterable[object]) -> None:
         ValueError: One is not; the message names it with the reason.
     """
     for name in names:
-        reason = _why_not_name(name) if isinstance(name, str) else "is no text"
+        reason = _why_not_name(name) if isinstance(name, str) else "is not text"
         if reason is not None:
             raise ValueError(f"the name {name!r} {reason}")
 
@@ -75,7 +75,7 @@ def _why_not_name(name: str) -> str | None:
     if ".." in parts:
         return "leaves its folder"
     if any(part in {"", "."} for part in parts):
-        return "is no plain path"
+        return "is not a plain path"
     if any(unicodedata.category(letter) in {"Cc", "Cs"} or letter == "\\" for letter in name):
         return "holds a character that not every machine allows in a name"
     if len(name.encode()) > _MOST_PATH_BYTES or any(len(part.encode()) > _MOST_BYTES for part in parts):

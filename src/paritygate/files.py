@@ -53,7 +53,7 @@ _OTHER_TEMPORARY = "set TMPDIR to a folder with more space"
 # The prefix of temporary folders.
 _TEMPORARY = "paritygate-"
 # Reading a pipe would wait, and a device may have no end.
-_NO_FILE = "a pipe, a socket or a device, and no file"
+_NO_FILE = "a pipe, a socket or a device, not a file"
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def digest_of_file(path: str | Path, note: Callable[[int], None] | None = None) 
     sets the second time.
 
     Raises:
-        OSError: It cannot be read, or is no plain file.
+        OSError: It cannot be read, or is not a plain file.
     """
     found = os.stat(path)  # noqa: PTH116 - the cache asks for thousands of files by their texts
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
@@ -234,7 +234,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
     """Return the JSON data in `path`.
 
     Raises:
-        ValueError: It is no JSON, nested too deeply, or holds half of a surrogate pair, NaN, or more than float64 does.
+        ValueError: It is not JSON, nested too deeply, or holds half a surrogate pair, NaN, or more than float64 does.
     """
     return json_of(path.read_text(encoding="utf-8"))
 
@@ -248,7 +248,7 @@ def json_of(text: str) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:  # noqa: ANN401 - as json.loads
-    """Return `json.loads` of a text from elsewhere; raise ValueError if it is no JSON, or nested too deeply."""
+    """Return `json.loads` of a text from elsewhere; raise ValueError if it is not JSON, or nested too deeply."""
     try:
         return json.loads(text, **options)
     except RecursionError as err:
@@ -301,12 +301,12 @@ def remove_marked_folder(folder: Path) -> None:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Return whether a file is there, and is no link."""
+    """Return whether a file is there, and is not a link."""
     return path.is_file() and not path.is_symlink()
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Return whether a folder is there, and is no link."""
+    """Return whether a folder is there, and is not a link."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -334,7 +334,7 @@ def files_below(folder: Path) -> Iterable[Path]:
         if not is_utf8(path.name):
             raise StorageError(f"the name of {path} is not UTF-8, so it cannot be recorded", hint="rename it")
         if not path.resolve().is_relative_to(root):
-            msg = f"{path} is a link that leaves {folder}"
+            msg = f"{path} is a link to a place outside {folder}"
             raise StorageError(msg, hint="replace the link by the file it points to")
         if not path.is_file():
             what = "a link to nothing" if path.is_symlink() else _NO_FILE

@@ -70,7 +70,7 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
     root = module_name.partition(".")[0]
     if root in sys.stdlib_module_names:
         # Python imported it before, so a file of that name beside the spec would be ignored.
-        msg = f"module {root!r} of {text!r} is a module of Python itself, and your file cannot replace it"
+        msg = f"module {root!r} of {text!r} is a module of Python itself, which your file cannot replace"
         raise UsageError(msg, hint=f"rename {root}.py, and name it by its new name")
     if folder is not None and module_name.partition(".")[0] != _PACKAGE.name:
         use_folder(folder)

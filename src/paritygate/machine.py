@@ -202,7 +202,7 @@ def threads_allowed() -> int | None:
     """Return the most threads of a model, from the environment variable PARITYGATE_THREADS; None without it.
 
     Raises:
-        UsageError: It is no number above 0.
+        UsageError: It is not a number above 0.
     """
     text = os.environ.get(THREADS, "")
     if not text:

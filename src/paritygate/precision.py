@@ -52,7 +52,7 @@ class Variant:
         names = [name for name, _ in self.static]
         for name, size in self.static:
             if not _DIM_NAME.fullmatch(name):
-                msg = f"dim {name!r} cannot be fixed: its name is not of letters, digits and _ alone"
+                msg = f"dim {name!r} cannot be fixed: its name has other characters than letters, digits and _"
                 raise UsageError(msg, hint="give the dim another name in model.inputs and model.outputs")
             if size < 1:
                 raise UsageError(f"dim {name!r} cannot be fixed at {size} (allowed: 1 and above)", hint=_STATIC_EXAMPLE)

@@ -86,7 +86,7 @@ class Signature:
             names: set[str] = set()
             for name in (spec.name for spec in side):
                 if name in names:
-                    msg = f"the signature has the name {name!r} twice"
+                    msg = f"the name {name!r} occurs twice in the signature"
                     raise UsageError(msg, hint="names must be unique among the inputs and among the outputs")
                 names.add(name)
 
@@ -112,7 +112,7 @@ def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signatu
     """Return the signature under the names served; `rename` is `{of the model: served}`, and other names stay.
 
     Raises:
-        UsageError: A name in `rename` is no input and no output of the model.
+        UsageError: A name in `rename` is neither an input nor an output of the model.
     """
     names = [spec.name for spec in (*signature.inputs, *signature.outputs)]
     for name in rename:

@@ -14,7 +14,7 @@ _UNITS = {
 
 
 def bytes_of(text: str) -> int | None:
-    """Return the bytes of a size; None for a text that is no size above 0."""
+    """Return the bytes of a size; None for a text that is not a size above 0."""
     match = _SIZE.fullmatch(text.strip())
     size = 0 if match is None else int(float(match["number"]) * _UNITS[match["unit"].lower()])
     return size if size > 0 else None

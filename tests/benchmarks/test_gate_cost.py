@@ -44,13 +44,13 @@ def test_what_is_spent_between_two_words_of_progress_is_the_first_ones(
     report = meter.of("validate")
     report("running the candidate, pass 1 of 2", 16, 0)
     report("running the candidate, pass 2 of 2", 16, 0)
-    report("asking the candidate: probe batches", 4, 0)
+    report("running the candidate: probe batches", 4, 0)
     meter.begin("end")
 
     assert dict(meter.spent) == {
         "validate: starting": 1.0,
         "validate: running the candidate, the samples": 2.0,
-        "validate: asking the candidate: probe batches": 0.5,
+        "validate: running the candidate: probe batches": 0.5,
     }
 
 

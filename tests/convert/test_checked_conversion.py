@@ -138,5 +138,5 @@ def test_a_converter_that_swaps_inputs_is_caught(bench: Bench, put_converter: Ca
         return Conversion(main="model.onnx", signature=signature)
 
     put_converter(convert)
-    with pytest.raises(ConversionError, match="its inputs come in the order 'b', 'a', promised is 'a', 'b'"):
+    with pytest.raises(ConversionError, match="its inputs come in the order 'b', 'a', expected 'a', 'b'"):
         bench.convert("onnx", bench.onnx_file(_SAME), signature=signature)

@@ -63,7 +63,7 @@ def test_a_name_that_no_input_has_stands_for_what_is_found_first() -> None:
 
 def test_one_name_for_two_sizes_is_refused() -> None:
     found, promised = _found("past + 1", "past + 2")
-    with pytest.raises(ConversionError, match=r"dim 1 of output 'y1' is past \+ 2, promised is present"):
+    with pytest.raises(ConversionError, match=r"dim 1 of output 'y1' is past \+ 2, expected present"):
         agreed_signature(found, promised, keeps_names=True)
 
 
@@ -71,6 +71,6 @@ def test_a_tie_alone_makes_no_input_fit_but_the_one_it_is_of() -> None:
     mask, past = (TensorSpec(name=name, dtype="int64", shape=(size,)) for name, size in (("m", "total"), ("p", "past")))
     tied = TensorSpec(name="m", dtype="int64", shape=("past + 1",))
     promised, found = (Signature(inputs=(one, past), outputs=(), dims=_DIMS) for one in (mask, tied))
-    with pytest.raises(ConversionError, match=r"dim 0 of input 'm' is past \+ 1, promised is total"):
+    with pytest.raises(ConversionError, match=r"dim 0 of input 'm' is past \+ 1, expected total"):
         agreed_signature(found, promised, keeps_names=True)
     assert agreed_signature(found, promised, keeps_names=True, ties={"total": "past + 1"}).inputs == promised.inputs

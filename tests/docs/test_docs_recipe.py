@@ -143,7 +143,7 @@ def test_the_recipe_ends_in_a_release_and_tells_once_of_what_no_sample_has(bert:
     words = "an empty row of attention_mask, unlike every sample: outputs differ: max_abs_diff: "
 
     assert text.count("an empty row of attention_mask, unlike every sample") == 1
-    assert f"edge finding: onnx-fp32: {words}" in text
+    assert f"out-of-sample finding: onnx-fp32: {words}" in text
     for name in ("report.html", "report.md"):
         page = (bert.run / name).read_text(encoding="utf-8")
         assert "Differences unlike every sample" in page

@@ -172,7 +172,7 @@ def test_the_spec_page_has_the_type_and_the_bounds_of(key: str, pages: dict[str,
     shown = [*codes(kind), *re.findall(r"\b(?:boolean|list|mapping|number|text)\b", re.sub(r"`[^`]*`", "", kind))]
 
     if key == "decisions.<name>.argmax":
-        # What is no argmax has another rule.
+        # What is not an argmax has another rule.
         assert shown == ["true"]
     else:
         assert sorted(shown) == sorted(set(kinds_of(item.annotation)))

@@ -24,8 +24,8 @@ def test_every_message_is_plain_english(project_root: Path) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "model.onnx is empty: it is no model",
-        "what the server returns is no JSON",
+        "model.onnx is empty: it is not a model",
+        "what the server returns is not JSON",
         "there is no repository at artifacts",
         "fp16 was asked for, and the results are taken over",
         "look at the log, " + "and at the next log, " * 8 + "and run this again",

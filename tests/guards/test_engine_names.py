@@ -253,7 +253,7 @@ class Bindings:
         """Return whether it stands there as a string of its own, or as the end of one and in the documentation.
 
         Linkers store a string that ends another one, as `code` ends `error_code`, inside of that one alone. The end
-        of a word is no name, so the word has to stand somewhere by itself too.
+        of a word is not a name, so the word has to stand somewhere by itself too.
         """
         text = name.encode()
         if b"\0" + text + b"\0" in self._text or name in self._python:

@@ -89,8 +89,8 @@ def test_bytecode_that_a_full_disk_cut_off_is_no_interrupt(module: str, bytecode
     ("words", "cache", "after"),
     [
         (["run", "spec.yaml"], "", "next: the same command goes on from there"),
-        (["run", "spec.yaml", "--no-cache"], "", "next: the same command begins anew, as nothing is kept in the cache"),
-        (["run", "spec.yaml"], "off", "next: the same command begins anew, as nothing is kept in the cache"),
+        (["run", "spec.yaml", "--no-cache"], "", "next: the same command starts again, since nothing is cached"),
+        (["run", "spec.yaml"], "off", "next: the same command starts again, since nothing is cached"),
     ],
 )
 def test_what_the_same_command_would_do_is_said(

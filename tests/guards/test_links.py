@@ -33,7 +33,7 @@ def test_a_part_refuses_to_be_imported_under_its_bare_name(
 def test_the_link_of_a_part_is_relative_and_leads_to_its_folder(project_root: Path, part: str) -> None:
     link = project_root / "src/paritygate" / part
 
-    assert link.is_symlink(), f"{link} is no link: this checkout was made without them"
+    assert link.is_symlink(), f"{link} is not a link: this checkout was made without them"
     assert str(link.readlink()) == f"../../{part}"
     assert link.resolve() == project_root / part
 

@@ -237,7 +237,7 @@ _JOINS = {"joinpath", "with_name"}
 
 
 def joins_in(text: str) -> list[str]:
-    """Return each expression that joins a path, or divides, by what is no constant."""
+    """Return each expression that joins a path, or divides, by what is not a constant."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

@@ -126,7 +126,7 @@ def test_a_function_is_run_in_this_process_and_the_result_says_so(files: Path) -
     result.assert_passed()
     assert result.ran_in == result.to_dict()["ran_in"] == "this process"
     assert "note: a model is an object of this process, and ran in it: without a limit of time or memory" in str(result)
-    assert "a function answered: what it computes with, where, and in which precision is not known" in str(result)
+    assert "a function answered: its runtime, device and precision are unknown" in str(result)
     for name in ("fresh", "concurrent"):
         assert result.probes.asked[name].rows == 0
     assert (result.candidate.name, result.candidate.kind, result.candidate.digest) == ("right", "function", None)
@@ -310,14 +310,14 @@ def test_tensors_are_arrays_as_well_and_any_name_is_one_of_an_input() -> None:
         ({"x": _X, "y": _X[:3]}, "samples given in Python: the inputs have different numbers of rows (x: 32, y: 3)"),
         ({"x": [1.0]}, "samples 'given in Python' yielded 'x' as a list, not a NumPy array"),
         ({"x": np.array([None])}, "samples 'given in Python' yielded 'x' as an array of Python objects"),
-        ({"x": np.zeros(3, dtype="V2")}, "samples given in Python: 'x' is an array of |V2, which NumPy's files do not"),
+        ({"x": np.zeros(3, dtype="V2")}, "samples given in Python: 'x' is an array of |V2, which NumPy's files cannot"),
         ({1: _X}, "samples 'given in Python' yielded an input called 1, an int and not a str"),
         ({"x": np.float32(1)}, "samples given in Python: 'x' is a scalar, which has no rows"),
         ([_X], "samples 'given in Python' yielded a ndarray, not a Batch"),
         (3, "samples are given as an int, which is neither arrays nor batches"),
-        ({"y": _X}, "the samples have no input 'x', which the model takes (seen: y)"),
-        ({"x": _X[:, :3]}, "'x' has the shape [16, 3], and the model takes x: float32[batch, 4]"),
-        ({"x": _X.astype(np.float64)}, "the samples hold 'x' as float64, and the model takes float32"),
+        ({"y": _X}, "the samples have no input 'x', which the model expects (seen: y)"),
+        ({"x": _X[:, :3]}, "'x' has the shape [16, 3], but the model expects x: float32[batch, 4]"),
+        ({"x": _X.astype(np.float64)}, "the samples hold 'x' as float64, but the model expects float32"),
         (
             [pg.Batch(inputs={"x": _X}, ids=["a"] * 32)],
             "samples given in Python: the id 'a' occurs twice",
@@ -361,8 +361,8 @@ def test_no_rows_are_no_pass(samples: Any, is_object: bool, files: Path) -> None
         ({"min_rows": 0}, "min_rows 0 is not allowed (allowed: 1 and more)"),
         ({"seed": -1}, "seed -1 is not allowed (allowed: 0 and more)"),
         ({"batch_size": 0}, "batch size 0 is not allowed"),
-        ({"probes": ["batches", "luck"]}, "'luck' is no probe (allowed: none, "),
-        ({"probes": "batches, luck"}, "'luck' is no probe (allowed: none, "),
+        ({"probes": ["batches", "luck"]}, "'luck' is not a probe (allowed: none, "),
+        ({"probes": "batches, luck"}, "'luck' is not a probe (allowed: none, "),
         ({"decisions": {"logits": "maximum"}}, "decision rule 'maximum' of 'logits' is not known"),
         ({"tolerance": {"atol": 1e-3}}, "tolerance 'atol' is not known (allowed: max_abs_diff"),
         ({"tolerance": "max_abs_diff=1e-3"}, "tolerance is 'max_abs_diff=1e-3', a str: allowed is a mapping by name"),

@@ -221,9 +221,9 @@ def test_a_module_whose_parameters_have_other_names_takes_the_inputs_in_order() 
     [
         (
             lambda x, mask: x * mask,
-            "the samples have no input 'mask', which forward of Made takes (seen: x)",
+            "the samples have no input 'mask', which forward of Made expects (seen: x)",
         ),
-        (lambda a, b: a * b, "forward of Made does not take 1 input in order (its parameters: "),
+        (lambda a, b: a * b, "forward of Made does not accept 1 input in order (its parameters: "),
         (str, "the model returned no tensor (it returned: output_0: str)"),
     ],
 )
@@ -272,7 +272,7 @@ def test_ids_in_floats_are_said_to_be_integers_that_the_module_takes(dtype: str,
     with pytest.raises(UsageError, match=re.escape(words)) as caught:
         pg.compare(of_forward(forward), lambda arrays: arrays, samples={"ids": np.ones((16, 3), dtype)}, probes=())
 
-    assert caught.value.hint == "give the samples in the dtype and shape that the model takes"
+    assert caught.value.hint == "give the samples in the dtype and shape that the model expects"
 
 
 @pytest.mark.torch
@@ -281,7 +281,7 @@ def test_a_module_is_not_moved_to_another_device() -> None:
 
     module = torch.nn.Linear(4, 3, device="meta")
 
-    words = "the module Linear is on device 'meta', and the comparison runs on 'cpu'"
+    words = "the module Linear is on device 'meta', but the comparison runs on 'cpu'"
     with pytest.raises(UsageError, match=words) as caught:
         pg.compare(module, lambda arrays: arrays, samples=_SAMPLES)
 

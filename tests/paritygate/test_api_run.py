@@ -224,15 +224,15 @@ def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
         (
             spec(),
             {"targets": "onnx-int9"},
-            "'onnx-int9' is no target of spec given in Python (targets: onnx-fp32, onnx-fp16)",
+            "'onnx-int9' is not a target of spec given in Python (targets: onnx-fp32, onnx-fp16)",
         ),
-        (spec(), {"probes": ["luck"]}, "'luck' is no probe"),
+        (spec(), {"probes": ["luck"]}, "'luck' is not a probe"),
         (spec(), {"constraints": {"speed": 1}}, "'speed' is not known"),
         (spec(), {"alias": "7"}, "alias name '7' is a number"),
         (spec(), {"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
         (spec(), {"samples": "absent.npz"}, "samples absent.npz do not exist"),
         (spec(samples={"source": "absent.npz"}), {}, "absent.npz do not exist"),
-        ("kleu-sts", {}, "spec 'kleu-sts' is no file and no packaged spec"),
+        ("kleu-sts", {}, "no file or packaged spec is named 'kleu-sts'"),
     ],
 )
 @pytest.mark.usefixtures("here")
@@ -257,11 +257,11 @@ def test_a_release_by_speed_needs_the_benchmark_in_python_and_on_the_command_lin
     fastest = spec(promote={"prefer": "fastest"})
     (desk / "fastest.yaml").write_text(json.dumps(fastest), encoding="utf-8")
 
-    with pytest.raises(UsageError, match="its release is chosen by speed, which --no-benchmark leaves unmeasured"):
+    with pytest.raises(UsageError, match="its release is chosen by speed, which --no-benchmark does not measure"):
         pg.run(fastest, benchmark=False)
 
     assert _run(["run", "fastest.yaml", "--no-benchmark"]) == 2
-    assert "its release is chosen by speed, which --no-benchmark leaves unmeasured" in " ".join(
+    assert "its release is chosen by speed, which --no-benchmark does not measure" in " ".join(
         capsys.readouterr().err.split()
     )
 

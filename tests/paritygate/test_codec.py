@@ -89,11 +89,11 @@ def test_what_is_read_is_what_was_written(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"name": 3}, "name is 3, and no text"),
+        ({"name": 3}, "name is 3, not text"),
         ({"kind": "two"}, r"kind is 'two' \(allowed: 'one'\)"),
-        ({"parts": {"x": {"rows": ["1"]}}}, r"parts\.x\.rows\.0 is '1', and no whole number"),
-        ({"parts": {"x": {"number": True}}}, r"parts\.x\.number is True, and no number"),
-        ({"parts": []}, r"parts is \[\], and no mapping"),
+        ({"parts": {"x": {"rows": ["1"]}}}, r"parts\.x\.rows\.0 is '1', not a whole number"),
+        ({"parts": {"x": {"number": True}}}, r"parts\.x\.number is True, not a number"),
+        ({"parts": []}, r"parts is \[\], not a mapping"),
     ],
 )
 def test_nothing_is_converted_and_the_first_wrong_field_is_named(change: dict[str, object], words: str) -> None:

@@ -16,7 +16,7 @@ from paritygate.backends import install_command
 
 @pytest.fixture
 def installed_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
-    """Pretend that this is no checkout, and return what sets where it was installed from."""
+    """Pretend that this is not a checkout, and return what sets where it was installed from."""
     monkeypatch.setattr(backends, "__file__", str(tmp_path / "site-packages/paritygate/backends.py"))
 
     def set_origin(origin: object) -> None:

@@ -127,5 +127,5 @@ def test_a_tensor_without_the_data_its_shape_needs_is_an_input_file_error(tmp_pa
     model = onnx.load(str(path))
     model.graph.initializer[0].raw_data = b"1234567"
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(InputFileError, match=r"tensor 'w' has 7 bytes of data, not those of its shape \[32, 32\]"):
+    with pytest.raises(InputFileError, match=r"tensor 'w' has 7 bytes of data, which do not fit its shape \[32, 32\]"):
         precision_found(path)

@@ -71,7 +71,7 @@ class Row:
 class Case:
     """A comparison whose samples fail, and what can run once more.
 
-    `model` is None for recorded outputs, and `reference_file` for a reference that is no ONNX file. `open_plain` opens
+    `model` is None for recorded outputs, and `reference_file` if that is not an ONNX file. `open_plain` opens
     the candidate without graph optimisations; it is None where the runtime does not offer that. `open_reference`
     returns None if only outputs are at hand. `is_asked` allows trials. `outputs` are those whose rows fail, lists of
     detections included. The rows `chosen` select a trial, and `others` confirm it.

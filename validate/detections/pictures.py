@@ -74,7 +74,7 @@ def counted_of(pictures: list[Detections], lists: DetectionLists, reference: Det
 def lowest_of(side: Detections, rule: MatchRule, places: int) -> float:
     """Return the lowest score of a full list, below which a model may have cut off detections; else minus infinity.
 
-    Models pad lists, so a full one has a finite detection above the score floor in each place. One place is no list.
+    Models pad lists, so a full one has a finite detection above the score floor in each place. One place is not a list.
     """
     if places == 1 or not len(side.scores) or len(side.scores) < places:
         return -math.inf

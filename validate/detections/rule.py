@@ -103,7 +103,7 @@ def parse_match_rule(text: str) -> MatchRule:
         if not (name and colon and sign and value) or key not in _KEYS:
             raise UsageError(f"match {text!r} is not of the form {MATCH_GRAMMAR}", hint=_LISTS_EXAMPLE)
         if key in values:
-            raise UsageError(f"match {text!r} says {key} twice", hint=f"write {MATCH_GRAMMAR}")
+            raise UsageError(f"match {text!r} has {key} twice", hint=f"write {MATCH_GRAMMAR}")
         values[key] = value
     for key in ("boxes", "scores"):
         if key not in values:
@@ -118,7 +118,7 @@ def _number(text: str, key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise UsageError(f"match {text!r}: {key}={value} is no number", hint=f"write {MATCH_GRAMMAR}") from None
+        raise UsageError(f"match {text!r}: {key}={value} is not a number", hint=f"write {MATCH_GRAMMAR}") from None
 
 
 def make_match_rule(name: str, **values: Any) -> MatchRule:  # noqa: ANN401 - one value a key of the spec
@@ -134,10 +134,10 @@ def make_match_rule(name: str, **values: Any) -> MatchRule:  # noqa: ANN401 - on
         )
     if axis not in (None, *_AXES):
         msg = f"match {name!r}: axis={axis:g} is not an axis of one list a row (allowed: 1, 2)"
-        raise UsageError(msg, hint="axis is the axis of the numbers of one detection")
+        raise UsageError(msg, hint="give the axis of the numbers of one detection")
     _check_columns(rule)
     if len(set(rule.outputs)) < len(rule.outputs):
-        msg = f"match {name!r} names one output for two things ({', '.join(rule.outputs)})"
+        msg = f"match {name!r} names one output twice ({', '.join(rule.outputs)})"
         raise UsageError(msg, hint="boxes, scores, classes and num are outputs of their own; " + _COLUMNS_EXAMPLE)
     _check_limits(rule)
     return rule
@@ -148,7 +148,7 @@ def _check_columns(rule: MatchRule) -> None:
     if rule.output is None:
         for key in ("picture", "axis"):
             if getattr(rule, key) is not None:
-                msg = f"match {rule.name!r}: {key} is for detections in one output, and output is not given"
+                msg = f"match {rule.name!r}: {key} is for detections in one output, but output is missing"
                 raise UsageError(msg, hint=_COLUMNS_EXAMPLE)
         return
     taken: dict[int, str] = {}
@@ -168,15 +168,15 @@ def _check_columns(rule: MatchRule) -> None:
                 raise UsageError(msg, hint=f"columns of {rule.output!r} count from 0; {_COLUMNS_EXAMPLE}")
             taken[column] = key
     if rule.picture is not None and (rule.num is not None or rule.axis is not None):
-        msg = f"match {rule.name!r}: picture is for one list for the whole batch, which has no num and no axis"
-        raise UsageError(msg, hint="leave out picture where each row has a list of its own")
+        msg = f"match {rule.name!r}: picture needs one list for the whole batch, without num and axis"
+        raise UsageError(msg, hint="leave picture out if each row has its own list")
 
 
 def _check_limits(rule: MatchRule) -> None:
     name = rule.name
     if not 0 < rule.iou <= 1:
-        msg = f"match {name!r}: iou={rule.iou:g} is no intersection over union (allowed: above 0, at most 1)"
-        raise UsageError(msg, hint="0.9 is the default; detectors are scored by 0.5 and more")
+        msg = f"match {name!r}: iou={rule.iou:g} is not an intersection over union (allowed: above 0, at most 1)"
+        raise UsageError(msg, hint="0.9 is the default; detectors are scored from 0.5 on")
     for key in ("score_tolerance", "max_box_diff", "other_tolerance"):
         value = getattr(rule, key)
         if value is not None and not 0 <= value < math.inf:
@@ -184,7 +184,7 @@ def _check_limits(rule: MatchRule) -> None:
             raise UsageError(msg, hint="give the largest difference that passes")
     if not math.isfinite(rule.score_floor):
         msg = f"match {name!r}: score_floor={rule.score_floor:g} is not finite"
-        raise UsageError(msg, hint="write the threshold by which the model leaves detections out")
+        raise UsageError(msg, hint="write the score below which the model drops detections")
     if rule.format not in BOX_FORMATS:
         msg = f"match {name!r}: format {rule.format!r} is not known (allowed: {', '.join(BOX_FORMATS)})"
         raise UsageError(msg, hint="use xyxy for yxyx too: corners in either order")

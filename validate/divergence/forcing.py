@@ -64,7 +64,7 @@ class Forcing:
         return best
 
     def output_of(self, region: Region) -> str | None:
-        """Return the first output of the region's last node; None if it is no tensor that depends on the inputs."""
+        """Return the first output of the region's last node; None if it is not a tensor that depends on the inputs."""
         return next((name for name in region.candidate[-1].output if name in self._sketches), None)
 
     def rank_of(self, name: str) -> int | None:

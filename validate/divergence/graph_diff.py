@@ -82,7 +82,7 @@ def graph_diff(a: Path, b: Path, feeds: Sequence[Feed], tolerance: float) -> Gra
         tolerance: The relative error of equal values.
 
     Raises:
-        InputFileError: A file is no ONNX model.
+        InputFileError: A file is not an ONNX model.
         UsageError: The feeds lack an input, or the models have different numbers of inputs.
         BackendError: ONNX Runtime cannot run one of the models.
     """

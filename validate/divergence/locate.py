@@ -71,7 +71,7 @@ def locate(reference: Path, candidate: Path, feeds: Sequence[Feed], *, most_tens
         most_tensors: Of all runs, until the search ends.
 
     Raises:
-        InputFileError: A file is no ONNX model.
+        InputFileError: A file is not an ONNX model.
         UsageError: The feeds lack an input of the reference.
         BackendError: ONNX Runtime cannot run one of the models.
     """

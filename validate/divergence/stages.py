@@ -64,7 +64,7 @@ def locate_stage(reference: Sequence[Stage], candidate: Sequence[Stage], feeds: 
     """
     names, wanted = ([stage.name for stage in stages] for stages in (candidate, reference))
     if len(set(wanted)) < len(wanted):
-        msg = f"the reference has a stage twice (got {', '.join(wanted)}; expected a name of its own for each)"
+        msg = f"the reference has the same stage twice (got {', '.join(wanted)}; expected a different name for each)"
         raise UsageError(msg, hint="give each stage a name of its own")
     if names != wanted:
         return Divergence(outcome=CONTRACT, words=say("stage.other_stages", names=names, expected_names=wanted))

@@ -70,4 +70,4 @@ def check_canary(found: NDArray[np.generic], precision: Precision) -> None:
             f"the session does not round to {precision}: the squares of {VALUES.tolist()} came out as "
             f"{found.tolist()}, not {list(_SQUARES[precision])}"
         )
-        raise BackendError(msg, hint="this version of ONNX Runtime cannot emulate the precision: install another one")
+        raise BackendError(msg, hint="install another version of ONNX Runtime to emulate this precision")

@@ -104,7 +104,7 @@ def _inline(model: onnx.ModelProto) -> None:
         raise BackendError(msg, hint="export the model with one opset to emulate a precision")
     for node in nodes_in(model.graph):
         if node.op_type == "BitCast":
-            msg = f"node {node.name!r} is a BitCast: the bits of an emulated tensor are not those of the device"
+            msg = f"node {node.name!r} is a BitCast, but an emulated tensor has other bits than on the device"
             raise BackendError(msg, hint="export the model without BitCast to emulate a precision")
 
 

@@ -32,7 +32,7 @@ _Constants = dict[str, tuple["onnx.GraphProto", "onnx.TensorProto"]]
 
 def is_exact(node: onnx.NodeProto) -> bool:
     """Return whether the node's float results are values of its float inputs, up to the sign."""
-    # A float among the attributes, such as the bounds of an old Clip, is no rounded value.
+    # A float among the attributes, such as the bounds of an old Clip, is not a rounded value.
     return (
         node.domain in _DOMAINS
         and node.op_type in _EXACT

@@ -92,7 +92,7 @@ def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mapping(key: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"tolerance {key} is {value!r}, and no mapping by name", hint=_HINT_OF_OUTPUT)
+        raise UsageError(f"tolerance {key} is {value!r}, not a mapping by name", hint=_HINT_OF_OUTPUT)
     return value
 
 
@@ -117,7 +117,7 @@ def _of_output(
         return tuple(_checked(key, value[column]) if column in value else None for column in names)
     if isinstance(value, Sequence):
         if not value or (name == "max_row_rel_diff" and len(value) > 1):
-            msg = f"tolerance {key} is a list of {len(value)} numbers, and takes one number"
+            msg = f"tolerance {key} is wrong (got {len(value)} numbers, expected one)"
             raise UsageError(msg, hint=_HINT_OF_OUTPUT)
         return tuple(None if item is None else _checked(key, item) for item in value)
     return (_checked(key, value),)

@@ -82,8 +82,8 @@ class Passes:
             digest = self._run_pass(read, first_pass, stored, functools.partial(progress, number))
             digest_of_first = digest_of_first or digest
             if digest != digest_of_first:
-                msg = f"the samples of pass {number} are not those of the first: their digests differ"
-                raise MeasurementError(msg, hint="a function that yields samples must yield the same ones every time")
+                msg = f"the samples of pass {number} differ from those of the first pass"
+                raise MeasurementError(msg, hint="let the function yield the same samples every time: seed it")
         return digest_of_first
 
     def _run_pass(

@@ -24,10 +24,10 @@ def check_positions(expected: ExpectedOutputs, rules: GateRules) -> None:
         listed = [
             ", ".join(f"{a}={b}" for a, b in sorted(each.items())) or "none" for each in (recorded, rules.valid_where)
         ]
-        msg = f"the reference was recorded with valid_where {listed[0]}, and asked is {listed[1]}: its scale is another"
+        msg = f"the reference was recorded with valid_where {listed[0]}, but this comparison has {listed[1]}"
         raise UsageError(
             msg,
-            hint="compare with the model itself, or record it again by a spec that says outputs: "
+            hint="compare with the model itself, or record it again by a spec with outputs: "
             "{OUTPUT: {valid_where: INPUT}}: convert-and-validate record --run DIR",
         )
 
@@ -37,7 +37,7 @@ def check_ignored(names: frozenset[str], rules: GateRules) -> None:
     for name in rules.ignored:
         if name not in names:
             msg = f"output {name!r} cannot be ignored because neither side has it (outputs: {', '.join(sorted(names))})"
-            raise UsageError(msg, hint="ignore outputs by the names compared by")
+            raise UsageError(msg, hint="ignore outputs that are compared")
         if name in rules.outputs:
             msg = f"output {name!r} is both selected and ignored"
             raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
@@ -65,7 +65,7 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
     for decision in rules.decisions:
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
-            raise UsageError(msg, hint=f"decide on one of the outputs compared{meant(decision.output, compared)}")
+            raise UsageError(msg, hint=f"decide on one of the compared outputs{meant(decision.output, compared)}")
         dtype = outputs[decision.output]
         if not is_float_dtype(dtype):
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
@@ -103,15 +103,15 @@ def _check_valid_where(rules: GateRules, chosen: Collection[str]) -> None:
     for name, mask in rules.valid_where.items():
         if name not in chosen:
             msg = f"valid_where {name}={mask} names {name!r}, which is not an output that is compared"
-            raise UsageError(msg, hint=f"outputs compared are: {', '.join(chosen)}")
+            raise UsageError(msg, hint=f"compared outputs are: {', '.join(chosen)}")
 
 
 def _check_decisions(rules: GateRules) -> None:
     outputs = [decision.output for decision in rules.decisions]
     for decision in rules.decisions:
         if outputs.count(decision.output) > 1:
-            msg = f"output {decision.output!r} has {outputs.count(decision.output)} decisions, and only one is counted"
-            raise UsageError(msg, hint="give one decision an output, and compare once for each of the others")
+            msg = f"output {decision.output!r} has {outputs.count(decision.output)} decisions (expected one)"
+            raise UsageError(msg, hint="give each output one decision, and compare once for each of the others")
     unused = sorted(rules.tolerance.declared & DECISION_LIMITS)
     if unused and not (rules.decisions or rules.argmax_of):
         msg = f"tolerance {unused[0]} is declared, but no decision is"

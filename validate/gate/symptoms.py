@@ -119,12 +119,12 @@ def _wiring(pattern: RowPattern) -> Iterator[str]:
         return
     for name, batches in pattern.resembles.items():
         if batches == pattern.batches_beyond:
-            yield f"swapped outputs: it holds what the reference answers as {name!r}"
+            yield f"swapped outputs: it holds the reference's {name!r}"
             return
     seen, beyond = pattern.batches, pattern.batches_beyond
     some = f"{beyond} of {counted(seen, 'batch')}" if beyond < seen else ""
     if pattern.plural_beyond and pattern.plural_beyond == pattern.alike:
-        yield f"one answer for all: the rows of {some or 'a batch'} are all answered alike"
+        yield f"one output for all rows: the rows of {some or 'a batch'} are all answered alike"
     elif pattern.plural_beyond == beyond == pattern.permuted:
         hold = f"{some} {one_or_many(beyond, 'holds', 'hold')}" if some else "each batch holds"
         yield f"rows in another order: {hold} the reference's rows, permuted"

@@ -45,7 +45,7 @@ def output_column(
         with np.errstate(invalid="ignore"):
             return wide[:, 1] - wide[:, 0]
     allowed = f"{_ONE_NUMBER}, or (rows, 2)" if takes == "positive" else _ONE_NUMBER
-    msg = f"gold {rule}: the output has shape {list(shape)} for {rows} rows, and {allowed}"
+    msg = f"gold {rule}: the output has shape {list(shape)} for {rows} rows, but {allowed}"
     raise UsageError(msg, hint="use accuracy or f1_macro with a decision, or another output")
 
 
@@ -56,7 +56,7 @@ def _labels(
     if is_integer and is_scalar:
         return values.reshape(rows)
     if decision is None:
-        msg = f"gold {rule} needs labels, and no decision is on {rule.output!r}"
+        msg = f"gold {rule} needs labels, but {rule.output!r} has no decision"
         raise UsageError(
             msg,
             hint=(
@@ -70,27 +70,27 @@ def _labels(
         return np.where(broken, np.nan, above(values.reshape(rows), decision.threshold))
     if broken is not None and decision.rule is Rule.ARGMAX and values.ndim == 2:  # noqa: PLR2004 - a rank
         return np.where(broken, np.nan, np.where(np.isnan(values), -np.inf, values).argmax(axis=1))
-    msg = f"gold {rule}: decision {decision} gives no one label a row of an output of shape {list(values.shape)}"
-    raise UsageError(msg, hint="labels come of argmax over (rows, classes), or of a threshold on one number a row")
+    msg = f"gold {rule}: decision {decision} does not give one label a row for an output of shape {list(values.shape)}"
+    raise UsageError(msg, hint="use argmax over (rows, classes), or a threshold on one number a row")
 
 
 def gold_column(rule: GoldRule, batch: Batch) -> NDArray[np.float64]:
     """Return the gold of one batch, shape `(rows,)`, NaN where a row has none.
 
-    UsageError is raised where gold is no number, not one value a row, or of a kind that the metric does not take.
+    UsageError is raised where gold is not a number, not one value a row, or of a kind that the metric does not take.
     """
     if batch.gold is None:
         return np.full(batch.rows, np.nan)
     try:
         gold = np.asarray(batch.gold).astype(np.float64)
     except (TypeError, ValueError) as err:
-        msg = f"gold {rule}: the samples hold gold that is no number ({err})"
+        msg = f"gold {rule}: the samples hold gold that is not a number ({err})"
         raise UsageError(msg, hint="yield numbers as Batch.gold, the index of the class for labels") from err
     if gold.shape not in {(batch.rows,), (batch.rows, 1)}:
         msg = f"gold {rule}: gold has shape {list(gold.shape)} for {batch.rows} rows (allowed: (rows,) and (rows, 1))"
         raise UsageError(msg, hint="give one value a row")
     gold = gold.reshape(batch.rows)
-    # Infinity is no answer either.
+    # Infinity is not an answer either.
     gold = np.where(np.isfinite(gold), gold, np.nan)
     if rule.gold_above is not None:
         return np.where(np.isnan(gold), np.nan, gold > rule.gold_above)
@@ -106,6 +106,6 @@ def _check_kind(rule: GoldRule, gold: NDArray[np.float64]) -> None:
     wrong = gold[~np.isin(gold, (0.0, 1.0))] if is_binary else gold[gold != np.round(gold)]
     if wrong.size:
         allowed = "0 and 1" if is_binary else "the indices of classes"
-        msg = f"gold {rule}: gold holds {wrong[0]:g}, and labels are {allowed}"
-        hint = "say from where on gold is positive: gold_above=V"
+        msg = f"gold {rule}: gold holds {wrong[0]:g}, but labels are {allowed}"
+        hint = "give the value above which gold is positive: gold_above=V"
         raise UsageError(msg, hint=f"{hint}; or use f1_macro for several classes" if rule.metric == "f1" else hint)

@@ -33,8 +33,8 @@ def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None
     """Raise UsageError unless each metric is declared once, of an output that is compared."""
     for rule in rules:
         if rule.output not in compared:
-            msg = f"gold {rule} is of an output that is not compared (compared: {', '.join(compared) or 'none'})"
-            raise UsageError(msg, hint="name one of the outputs compared")
+            msg = f"gold {rule} is on an output that is not compared (compared: {', '.join(compared) or 'none'})"
+            raise UsageError(msg, hint="name one of the compared outputs")
         if [str(other) for other in rules].count(str(rule)) > 1:
             raise UsageError(f"gold {rule} is declared twice", hint="give each metric of an output once")
 
@@ -124,8 +124,8 @@ class GoldComparison:
         has_gold = ~np.isnan(gold)
         rows = int(np.count_nonzero(has_gold))
         if not rows and len(gold):
-            msg = f"gold {self._rule}: none of the {len(gold)} rows of the samples carries gold"
-            raise UsageError(msg, hint="samples of a module:callable carry it as Batch.gold; files hold none")
+            msg = f"gold {self._rule}: none of the {len(gold)} rows of the samples has gold"
+            raise UsageError(msg, hint="yield Batch.gold from a module:callable, because files hold no gold")
         rows_with_gold = _Known(candidate=candidate[has_gold], reference=reference[has_gold], gold=gold[has_gold])
         of_candidate, of_reference = rows_with_gold.metric_of_both(self._metric)
         rule = self._rule
@@ -210,7 +210,7 @@ class _Known:
 def _function_metric(rule: GoldRule) -> Metric:
     function = load_object(rule.metric)
     if not callable(function):
-        msg = f"gold {rule}: {rule.metric!r} is no function"
+        msg = f"gold {rule}: {rule.metric!r} is not a function"
         raise UsageError(msg, hint="give a function (outputs, gold) -> float, where higher is better")
 
     def metric(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -58,7 +58,7 @@ def parse_gold_rule(text: str) -> GoldRule:
         if not (comma and sign and key.strip() in _OPTIONS):
             break
         if key.strip() in options:
-            raise UsageError(f"gold {text!r} says {key.strip()} twice", hint=f"write {GOLD_GRAMMAR}")
+            raise UsageError(f"gold {text!r} has {key.strip()} twice", hint=f"write {GOLD_GRAMMAR}")
         options[key.strip()] = _number(text, key.strip(), value)
         rest = head
     metric, colon, output = rest.partition(":")
@@ -76,7 +76,7 @@ def _number(text: str, key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise UsageError(f"gold {text!r}: {key}={value} is no number", hint=f"write {GOLD_GRAMMAR}") from None
+        raise UsageError(f"gold {text!r}: {key}={value} is not a number", hint=f"write {GOLD_GRAMMAR}") from None
 
 
 def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
@@ -91,7 +91,7 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
     """Return the rule with these values of the command line or spec; raise UsageError where they do not fit."""
     where = f"gold {metric}:{output}"
     if metric not in METRICS and not _FUNCTION.fullmatch(metric):
-        msg = f"{where}: {metric!r} is no metric (allowed: {', '.join(METRICS)}, or module:callable)"
+        msg = f"{where}: {metric!r} is not a metric (allowed: {', '.join(METRICS)}, or module:callable)"
         raise UsageError(
             msg, hint=f"write gold: {{metric: METRIC, output: {output or 'OUTPUT'}}}, or --gold {GOLD_GRAMMAR}"
         )
@@ -102,20 +102,20 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
         name for name, value in (("ratio", ratio), ("max_drop", max_drop), ("mlperf", mlperf)) if value is not None
     ]
     if len(options) > 1:
-        msg = f"{where}: {' and '.join(options)} are given, and only one limit holds"
+        msg = f"{where}: {' and '.join(options)} are given (expected only one)"
         raise UsageError(msg, hint="mlperf 99 is a ratio of 0.99, mlperf 99.9 one of 0.999")
     if mlperf is not None:
         if mlperf not in MLPERF_RULES:
-            msg = f"{where}: mlperf={mlperf:g} is no rule of MLPerf (allowed: 99, 99.9)"
-            raise UsageError(msg, hint="give a ratio for a share of your own")
+            msg = f"{where}: mlperf={mlperf:g} is not a rule of MLPerf (allowed: 99, 99.9)"
+            raise UsageError(msg, hint="give a ratio for another share")
         ratio = MLPERF_RULES[mlperf]
     if ratio is not None and not 0 < ratio <= 1:
-        msg = f"{where}: ratio={ratio:g} is no share of the reference's metric (allowed: above 0, at most 1)"
+        msg = f"{where}: ratio={ratio:g} is not a share of the reference's metric (allowed: above 0, at most 1)"
         raise UsageError(msg, hint="ratio=0.99 lets the candidate lose one percent of the reference's metric")
     if max_drop is not None and not 0 <= max_drop < math.inf:
         msg = f"{where}: max_drop={max_drop:g} is not allowed (allowed: 0 and more)"
         raise UsageError(msg, hint="max_drop=0.01 lets the candidate's metric be 0.01 below the reference's")
     if gold_above is not None and not (math.isfinite(gold_above) and METRICS.get(metric, "") in {"labels", "positive"}):
-        msg = f"{where}: gold_above={gold_above:g} makes labels of gold, which this metric does not take"
+        msg = f"{where}: gold_above={gold_above:g} makes labels of gold, which this metric does not use"
         raise UsageError(msg, hint="leave it out, or use accuracy, f1, f1_macro or auc with a finite number")
     return GoldRule(metric=metric, output=output, ratio=ratio, max_drop=max_drop, gold_above=gold_above)

@@ -121,7 +121,7 @@ def parse_decision(text: str) -> Decision:
     for part in parts[1:]:
         key, _, number = part.partition("=")
         if key.strip() != "axis" or not _is_integer(number):
-            msg = f"decision {text!r} has {part.strip()!r} where only axis=N is allowed"
+            msg = f"decision {text!r} has {part.strip()!r} (expected axis=N)"
             raise UsageError(msg, hint=f"write {_GRAMMAR}")
         options["axis"] = int(number)
     return make_decision(output, **options)
@@ -217,10 +217,10 @@ def check_rank(decision: Decision, rank: int) -> None:
         msg = f"decision {decision} is on an output of rank {rank} without the axis of the classes"
         raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
     if decision.axis is not None and not (-rank <= decision.axis < rank and decision.axis % rank != 0):
-        msg = f"decision {decision}: axis {decision.axis} is no class axis of an output of rank {rank}"
+        msg = f"decision {decision}: axis {decision.axis} is not a class axis of an output of rank {rank}"
         raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave the axis out")
     if rank < 2 and decision.rule in {Rule.ARGMAX, Rule.TOP_K}:  # noqa: PLR2004 - a rank
-        msg = f"decision {decision} needs an axis to choose along, and the output has rank {rank}"
+        msg = f"decision {decision} needs an axis to choose along, but the output has rank {rank}"
         raise UsageError(msg, hint="use threshold, or decide on an output of rank 2 or more")
 
 
@@ -229,7 +229,7 @@ def check_classes(decision: Decision, shape: Sequence[int | str | None]) -> None
     classes = shape[-1 if decision.axis is None else decision.axis]
     if decision.rule is Rule.TOP_K and isinstance(classes, int) and decision.k >= classes:
         has = "1 class" if classes == 1 else f"{classes} classes"
-        msg = f"decision {decision}: the output has {has}, so that all of them are always chosen"
+        msg = f"decision {decision}: the output has {has}, so all of them are always chosen"
         hint = f"use a k below {classes}" if classes > 1 else "use threshold, because the output has one class"
         raise UsageError(msg, hint=hint)
 

@@ -144,7 +144,7 @@ class OutputComparison:
         # The largest differences between passes: in limits, and in the unit of the output.
         self._repeats: dict[str, tuple[float, float]] = {}
         self.patterns: dict[str, RowPattern] = {}
-        # The rows that differ, of outputs that are no floats and have one value a row.
+        # The rows that differ, of outputs that are not floats and have one value a row.
         self._other_rows: dict[str, NDArray[np.int64]] = {}
         # Further rows with any mismatch, which a file of a part does not name.
         self.mismatched_elsewhere = 0
@@ -219,13 +219,13 @@ class OutputComparison:
             axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
         shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
         if not axes:
-            msg = f"{label!r} is declared the argmax of {scores!r}, and its shape fits no axis of the scores: {shapes}"
+            msg = f"{label!r} is declared the argmax of {scores!r}, but its shape fits no axis of the scores: {shapes}"
             raise UsageError(msg, hint=_NO_ARGMAX)
         if len(axes) > 1:
-            msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
+            msg = f"{label!r} is declared the argmax of {scores!r}, but their shapes leave the axis open: {shapes}"
             raise UsageError(
                 msg,
-                hint=f"say it with a decision: {scores}: {{argmax: true, axis: N}}, "
+                hint=f"declare the axis with a decision: {scores}: {{argmax: true, axis: N}}, "
                 f"or --decision {scores}:argmax,axis=N",
             )
         if self._is_of_samples and not self.passes:
@@ -246,7 +246,7 @@ class OutputComparison:
         row = batch.ids[where[0]] if is_largest.ndim and len(is_largest) == batch.rows else batch.ids[0]
         count = int(np.count_nonzero(~is_largest))
         msg = (
-            f"{label!r} is declared the argmax of {scores!r}, and the reference's own is another place: "
+            f"{label!r} is declared the argmax of {scores!r}, but the reference's own argmax differs: "
             f"{count} of {is_largest.size} in one batch, the first at row {row!r}"
         )
         raise UsageError(msg, hint=_NO_ARGMAX)

@@ -147,7 +147,7 @@ def infer_channel_axis(
     Below rank 3 there is none, except for columns: see `has_columns`. From rank 3 on, it is the smallest axis of fixed
     size, because channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
     number for each place of a picture, such as a depth, has none, because its rows and columns are places. It has the
-    picture's proportions. Symbolic dims of the `declared` shape are no channels. `inputs` are shapes of the signature.
+    picture's proportions. Symbolic dims of the `declared` shape are not channels. `inputs` are shapes of the signature.
     """
     seen = [tuple(shape) for shape in shapes]
     if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
@@ -190,7 +190,7 @@ def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | 
 def with_activation_floors(
     profiles: Mapping[str, OutputProfile], floors: Mapping[str, NDArray[np.float64]]
 ) -> dict[str, OutputProfile]:
-    """Return the profiles with these floors; where columns are no channels, the smallest floor counts for all."""
+    """Return the profiles with these floors; where columns are not channels, the smallest floor counts for all."""
     result = dict(profiles)
     for name in profiles.keys() & floors.keys():
         profile, floor = profiles[name], floors[name]
@@ -243,7 +243,7 @@ def profile_outputs(
     value.
     """
     if iter(arrays) is arrays:
-        raise TypeError("the arrays are read more than once: give a list, or what starts again")
+        raise TypeError("give a list, or an iterable that restarts, because the arrays are read more than once")
     is_float = is_float_dtype(dtype)
     reading = _Pass(axis, _extremes(dtype) if is_float else ())
     reading.read(arrays)
@@ -321,7 +321,7 @@ class _Shares:
 
     @property
     def typical_largest(self) -> float | None:
-        """Return the median of the largest entries; None where the entries are no shares."""
+        """Return the median of the largest entries; None where the entries are not shares."""
         largest = value_sample.finish(self._largest)
         return float(np.median(largest)) if self._is_possible and largest.size else None
 

@@ -1,4 +1,4 @@
-"""The bulk of a reference output: its middle, its spread, and the constants that are no values.
+"""The bulk of a reference output: its middle, its spread, and the constants that are not values.
 
 Limits follow from the bulk, so that large and rare values cannot loosen them for all others.
 """
@@ -24,7 +24,7 @@ LEAST_VARYING = 30
 # The tail of a channel is at least this share of its values.
 _TAIL_SHARE = 0.01
 # A fill value is this many times beyond the median magnitude of the others, and that counts as one unit at least:
-# limits are absolute below it, and a probability of exactly 1 among small ones is no fill value.
+# limits are absolute below it, and a probability of exactly 1 among small ones is not a fill value.
 _FAR = 1000.0
 # It fills at least this share of the values, and more than one.
 _FILL_SHARE = 0.01
@@ -56,7 +56,7 @@ def bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
     """Return the bulk of each channel of `values`, shape (channels, n), without `fills` and non-finite values.
 
     The spread is divided by that of a normal distribution of standard deviation 1. Values more than 1000 times as far
-    away as half of those off the median are left out first, so that a third of huge rows is no bulk either. The median
+    away as half of those off the median are left out first, so that a third of huge rows is not bulk either. The median
     absolute deviation would be 0 where half of the values are 0, as behind a ReLU. It also knows only one of two
     clusters, while rounding is that of both. The standard deviation of the central 99 % would include one huge row of a
     hundred.
@@ -115,7 +115,7 @@ def spread_within(values: NDArray[np.float64]) -> float:
     """Return the spread of the values of one row around its median, as a standard deviation; 0 below three values.
 
     Rounding in a row 10^6 times larger than others is as large as that row, also for its values near 0. Behind an added
-    mask (-1e4 + x), the size of the values, or their median distance, is no measure. Most values of a row are large
+    mask (-1e4 + x), the size of the values, or their median distance, is not a measure. Most values of a row are large
     there, and do not show the rounding of the others. But these are close together, as the tenth of the values nearest
     to the median shows, so the smaller of both counts. `values` are ordinary ones, each in the unit of its channel.
     """
@@ -160,7 +160,7 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
     """Return the fill constants of `values`, shape (channels, n), such as the -1e9 of masked logits; sorted.
 
     Such a constant makes up at least a hundredth of a channel, and two values. It is more than 1000 times the median
-    magnitude of the channel's other values, or more than 1000 where that is below 1. The `known` ones are no values.
+    magnitude of the channel's other values, or more than 1000 where that is below 1. The `known` ones are not values.
     """
     fills: set[float] = set()
     with np.errstate(invalid="ignore"):

@@ -320,7 +320,7 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Broken:
-    """Mark where finiteness or a fill value differs, and by how much; infinite where that is no number."""
+    """Mark where finiteness or a fill value differs, and by how much; infinite where that is not a number."""
 
     is_broken: NDArray[np.bool_]
     magnitude: NDArray[np.float64]

@@ -125,7 +125,7 @@ class Limits:
     for one channel. `floor` is how far arithmetic alone moves a value of the bulk; 0 where `max_abs_diff` was declared.
     `row_floor` is the same for the check of a row, and more for channels without a known last operator. `row_share` is
     the mean difference allowed by the spread of the channel; no row has less. `rms_diff` limits the root mean square
-    difference; it is empty where the channels are no shares. The check of a row has no floor where its limit was
+    difference; it is empty where the channels are not shares. The check of a row has no floor where its limit was
     declared. `growth` has the limits that grow with the distance from `center`. Of limits with a cap, `uncapped` is the
     limit without it; if less, a value may be off by `share` of the distance. `mean_of_columns` limits the mean over all
     columns of a table, an output of rank 2; it is infinite for others. `fixed` has the channels with declared limits,
@@ -415,7 +415,7 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
     """Return the limit declared for one output alone, one a channel; NaN without one."""
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
-        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers, and the output {profile.channels} channels"
+        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {profile.channels} or 1)"
         raise UsageError(msg, hint="give one number for each column of the output, or one for all")
     values = np.array([math.nan if value is None else value for value in declared])
     own: NDArray[np.float64] = np.full(profile.channels, values)

@@ -43,7 +43,7 @@ class ValidWhere:
         """Return which positions of an output of this shape do not count; raise UsageError for an unfit mask."""
         where = f"valid_where: {output} counts where {self.input} is set"
         if self.input not in inputs:
-            msg = f"{where}, and the samples hold no {self.input!r} (they hold: {', '.join(inputs)})"
+            msg = f"{where}, but the samples hold no {self.input!r} (they hold: {', '.join(inputs)})"
             raise UsageError(msg, hint="name an input that every batch of the samples holds")
         mask = inputs[self.input]
         try:
@@ -55,8 +55,8 @@ class ValidWhere:
                     spread[at] = size
                 is_valid &= named.transpose(np.argsort(places)).reshape(spread)
         except (IndexError, ValueError):
-            msg = f"{where}, and their shapes do not fit: {list(mask.shape)} beside {list(shape)} of the output"
-            raise UsageError(msg, hint="dims of one name have one size in a batch: check the names declared") from None
+            msg = f"{where}, but their shapes do not fit: {list(mask.shape)} beside {list(shape)} of the output"
+            raise UsageError(msg, hint="check the declared names: dims of one name have one size in a batch") from None
         return ~is_valid
 
 
@@ -124,13 +124,13 @@ def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWh
         outputs = {spec.name: spec for spec in signature.outputs}
         for what, specs, wanted in (("input", inputs, name), ("output", outputs, output)):
             if wanted not in specs:
-                msg = f"{where}: {wanted!r} is no {what} ({what}s: {', '.join(specs)})"
+                msg = f"{where}: {wanted!r} is not an {what} ({what}s: {', '.join(specs)})"
                 raise UsageError(msg, hint="write OUTPUT=INPUT by the names served, such as logits=attention_mask")
         pairs.append((inputs[name], outputs[output]))
     named = [(mask, fit) for mask, fit in pairs if mask.shape is not None and fit.shape is not None]
     if not named:
         seen = "; ".join(f"{mask}, {fit}" for mask, fit in pairs) or "no signature is known"
-        msg = f"{where}: dims are matched by name, and neither side names the dims of both ({seen})"
+        msg = f"{where} matches dims by name, but neither side names the dims of both ({seen})"
         raise UsageError(
             msg,
             hint="declare shapes with names in model.inputs and model.outputs of a spec, or compare an ONNX file, or a "
@@ -140,7 +140,7 @@ def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWh
     fitting = next((axes for axes in fit if not isinstance(axes, str)), None)
     if fitting is None:
         msg = f"{where}: {fit[0]}: {named[0][0]} beside {named[0][1]}"
-        raise UsageError(msg, hint="every dim of the mask has to be a dim of the output, by the same name")
+        raise UsageError(msg, hint="give every dim of the mask the name of a dim of the output")
     return ValidWhere(input=name, axes=fitting)
 
 

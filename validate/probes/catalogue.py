@@ -70,7 +70,7 @@ SESSION_PROBES: Mapping[str, ProbeKind] = {
         _session("repeats", "repeats", "answers that change from call to call"),
         _session("concurrent", "concurrency", "answers that change where several calls run at once"),
         _session("optimisation", "optimisation", "graph optimisations that change the answers"),
-        _session("fresh", "fresh", "answers that hang on what the process did before"),
+        _session("fresh", "fresh", "outputs that depend on what the process did before"),
     )
 }
 ALL_PROBES: Mapping[str, ProbeKind] = {**PROBES, **SESSION_PROBES}
@@ -91,8 +91,8 @@ def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
         return ()
     for name in names:
         if name not in ALL_PROBES:
-            msg = f"{name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint=f"name probes of these, such as batches,masks{meant(name, ALL_PROBES)}")
+            msg = f"{name!r} is not a probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
+            raise UsageError(msg, hint=f"name some of these probes, such as batches,masks{meant(name, ALL_PROBES)}")
     return in_order(names)
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-_ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
+_ON_ROWS_BESIDE = "the reference's outputs for a row differ alone and in a batch by more than ten limits"
 _NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
 # Cheap probes come first, so that they leave their rest to the others.
 _ORDER = ("sensitivity", "flat", "masks", "shapes", "ids", "batches", "values")
@@ -142,7 +142,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         # Known errors, such as a full disk, are no fault of the probe.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
-        error = f"while the reference was asked, {internal_error_message(err)}"
+        error = f"while the reference ran, {internal_error_message(err)}"
     writer.flush()
     if not writer.chunks:
         folder.rmdir()
@@ -247,14 +247,14 @@ class _Making:
         count = self._unsteady_rows
         if not count:
             return []
-        return [f"{counted(count, 'made-up row')} {one_or_many(count, 'is', 'are')} not compared: {_ON_ROWS_BESIDE}"]
+        return [f"{counted(count, 'generated row')} {one_or_many(count, 'is', 'are')} not compared: {_ON_ROWS_BESIDE}"]
 
     def edges_unsteady(self) -> list[str]:
         """Return a sentence for each way of being unlike the samples whose batches were all unsteady."""
         recorded = {str(edge) for batch in self.batches for edge in batch.edges}
         return [
-            f"{words} are not compared: what the reference answers to {batches_in_words(count, 'such')} "
-            "hangs on the last digits of the inputs, or on the rows beside them"
+            f"{words} are not compared, because the reference's outputs for {batches_in_words(count, 'such')} "
+            "depend on the last digits of the inputs, or on the rows beside them"
             for words, count in self._unsteady.items()
             if words not in recorded
         ]

@@ -28,10 +28,10 @@ _LEAST_VALUES_OF_FORM = 16
 # Tables named in the reason.
 _NAMED = 8
 _WHY_OF_FORM = {
-    Form.FLAG: "two values were seen, one of them 0: only these are asked",
-    Form.WHOLE: "every value seen is a whole number: only such are asked",
-    Form.ONE_HOT: "every value seen is one-hot: only such are asked",
-    Form.SHARES: "what was seen sums up to 1: only such is asked",
+    Form.FLAG: "only two values were seen, one of them 0, so only these are used",
+    Form.WHOLE: "every value seen is a whole number, so only such values are used",
+    Form.ONE_HOT: "every value seen is one-hot, so only such values are used",
+    Form.SHARES: "the values seen sum up to 1, so only such values are used",
 }
 
 
@@ -64,8 +64,8 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
     if declared is None:
         return found
     if declared.role is Role.MASK and not _is_binary(seen):
-        msg = f"input {name!r} is declared a mask, and the samples hold {seen.low:g} to {seen.high:g} in it"
-        raise UsageError(msg, hint="declare another role, because a mask has only 0 and 1, or declare none")
+        msg = f"input {name!r} is declared a mask, but the samples hold {seen.low:g} to {seen.high:g} in it"
+        raise UsageError(msg, hint="declare another role or none, because a mask has only 0 and 1")
     if declared.role is not None and declared.role is not found.role:
         found = InputRole(role=declared.role, why="", is_size=found.is_size, keys=found.keys)
         if declared.role is Role.ID:
@@ -181,7 +181,7 @@ def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> In
         low, high = _whole(seen.low), _whole(seen.high)
         return InputRole(role=Role.ID, why="by its name; the range is that of the samples", low=low, high=high)
     form = _form(spec, seen)
-    return InputRole(role=Role.NUMBER, why=_WHY_OF_FORM[form] if form else "nothing says otherwise", form=form)
+    return InputRole(role=Role.NUMBER, why=_WHY_OF_FORM[form] if form else "nothing shows another role", form=form)
 
 
 def _form(spec: TensorSpec, seen: InputSurvey) -> Form | None:

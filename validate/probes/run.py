@@ -132,7 +132,7 @@ class ProbeOutcome:
 
     @property
     def is_check(self) -> bool:
-        """True where anything ran, was left out or went wrong; a probe that does not apply is no check."""
+        """True where anything ran, was left out or went wrong; a probe that does not apply is not a check."""
         return bool(self.batches or self.dropped or self.unfit or self.failed or self.error or self.edge_off)
 
     @property
@@ -219,7 +219,7 @@ def _run_probe(
         # Known errors, such as exchanged probes, end all probes.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
-        error = error or f"while the candidate was asked, {internal_error_message(err)}"
+        error = error or f"while the candidate ran, {internal_error_message(err)}"
         failures = judged.repro_commands
     findings = judged.findings
     return ProbeOutcome(
@@ -272,7 +272,7 @@ def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: Pro
     if not record.hangs_on_runtime:
         return ""
     if question.runtime and question.runtime != recording.runtime:
-        return f"{question.runtime} may treat NaN and infinity otherwise than {recording.runtime}"
+        return f"{question.runtime} may treat NaN and infinity differently from {recording.runtime}"
     if question.rules.precision is Precision.INT8:
         return "what is quantized holds no NaN and no infinity"
     return ""

@@ -33,7 +33,7 @@ _WORDS: Mapping[DropKind, str] = {
     DropKind.ANY_ID: "of ids outside of every table, where the reference accepts any integer as an id",
     DropKind.UNSTEADY: "whose answer hangs on the last digits of the inputs, or on the rows beside them",
     DropKind.SENSELESS: "that break what all samples keep to",
-    DropKind.SIZE: "whose values a shape or a loop hangs on, and no sample holds",
+    DropKind.SIZE: "on whose values a shape or a loop depends, and no sample holds",
     DropKind.NEVER_OCCURS: "that never occur, as roles say",
     DropKind.NO_ROWS_LEFT: "beyond the {rows}rows that a probe may use",
     DropKind.NO_TIME_LEFT: "beyond what probes may cost beside the samples",

@@ -46,7 +46,7 @@ class BatchRange:
             is_empty = False
             yield batch
         if is_empty:
-            msg = f"the samples end before batch {self.first + 1}, and the reference has {self.batches}"
+            msg = f"the samples end before batch {self.first + 1}, but the reference has {self.batches}"
             raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
 
 
@@ -78,7 +78,7 @@ def _sizes(recording: Recording) -> Iterator[list[int]]:
                 rows = [int(batch["rows"]) for batch in batches]
                 are_with_digest = all(batch.get("samples") for batch in batches)
         except (SafetensorError, AttributeError, KeyError, OSError, TypeError, ValueError) as err:
-            msg = f"recorded outputs in {recording.folder} are corrupt: {name} is no chunk ({err})"
+            msg = f"recorded outputs in {recording.folder} are corrupt: {name} is not a chunk ({err})"
             raise ArtifactIntegrityError(msg, hint="record the reference again", command=_AGAIN) from err
         if not are_with_digest:
             msg = f"{recording.folder} was recorded by an earlier version, without a digest of each batch"
@@ -112,10 +112,10 @@ class _RangeReader:
         stored = next(self._stored, None)
         if stored is None or stored.rows != batch.rows or stored.case != batch.case:
             seen = "no more batches" if stored is None else f"{stored.rows} rows"
-            msg = f"batch {self._next + 1} of the samples has {batch.rows} rows, and the reference has {seen} there"
+            msg = f"batch {self._next + 1} of the samples has {batch.rows} rows, but that of the reference has {seen}"
             raise MeasurementError(msg, hint="use the samples and the batch size that the reference was recorded with")
         if stored.samples_digest != digest_of_batch(batch):
-            msg = f"batch {self._next + 1} of the samples is not the one that {self._recording.folder} was recorded on"
+            msg = f"batch {self._next + 1} of the samples differs from that of {self._recording.folder}"
             raise ArtifactIntegrityError(msg, hint="use the same samples, or record the reference again")
         self._next += 1
         return dict(stored.outputs)
@@ -124,5 +124,5 @@ class _RangeReader:
         """Check that all batches of the range were read; raise MeasurementError if not."""
         del samples_digest  # Each batch was checked.
         if self._next != self._range.last:
-            msg = f"the samples end after batch {self._next}, and the reference has {self._range.batches}"
+            msg = f"the samples end after batch {self._next}, but the reference has {self._range.batches}"
             raise MeasurementError(msg, hint="use the samples that the reference was recorded with")

@@ -208,16 +208,16 @@ def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
     has = sorted(known)
     for name in selected:
         if name not in has:
-            msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
-            raise UsageError(msg, hint=f"--outputs takes names of the reference{meant(name, has)}")
+            msg = f"output {name!r} was selected, but the reference has no such output (it has: {', '.join(has)})"
+            raise UsageError(msg, hint=f"name outputs of the reference with --outputs{meant(name, has)}")
 
 
 def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
     """Raise UsageError where ignoring outputs leaves none to compare."""
     names = sorted(ignored)
     if names and not any(True for _ in left):
-        msg = f"every output is ignored ({', '.join(names)}): nothing would be compared"
-        raise UsageError(msg, hint="compare one of the outputs at least")
+        msg = f"every output is ignored ({', '.join(names)}), so nothing would be compared"
+        raise UsageError(msg, hint="compare at least one output")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -346,7 +346,7 @@ def profile_all(
     """
     for name in axes:
         if name not in dtypes:
-            msg = f"a channel axis is declared for output {name!r}, which is not there (there are: {', '.join(dtypes)})"
+            msg = f"a channel axis is declared for output {name!r}, which is missing (there are: {', '.join(dtypes)})"
             raise UsageError(msg, hint="axes in a spec, and --axis, take names of the reference's outputs")
     declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None] if signature else []
@@ -379,12 +379,12 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
         return None
     ranks = {len(shape) for shape in shapes}
     if len(ranks) > 1 or not 1 <= axis % max(ranks) < max(ranks) or not -max(ranks) <= axis < max(ranks):
-        msg = f"axis {axis} of output {name!r} is no channel axis of the shapes seen ({shapes[0]})"
+        msg = f"axis {axis} of output {name!r} is not a channel axis of the shapes seen ({shapes[0]})"
         raise UsageError(msg, hint="axis 0 holds the rows; name one of the others")
     sizes = {shape[axis] for shape in shapes}
     if len(sizes) > 1:
         msg = f"axis {axis} of output {name!r} changes its size between batches ({min(sizes)} to {max(sizes)})"
-        raise UsageError(msg, hint="scales are kept per channel: name an axis of fixed size")
+        raise UsageError(msg, hint="name an axis of fixed size, because scales are kept per channel")
     if not max(sizes):
         msg = f"axis {axis} of output {name!r} has no entries in any batch"
         raise UsageError(msg, hint="name an axis that has entries, or leave the output out: --ignore OUTPUT=REASON")
@@ -418,7 +418,7 @@ def check_health(
             msg = (
                 f"the reference is refused: output {profile.name!r} holds values too large for their spread to be known"
             )
-            raise ReferenceRefusedError(msg, hint="limits follow from the spread: scale the output to below 1e150")
+            raise ReferenceRefusedError(msg, hint="scale the output to below 1e150: limits depend on the spread")
     broken = [profile for profile in floats if profile.non_finite]
     if broken and not is_non_finite_declared:
         worst = broken[0]
@@ -432,7 +432,7 @@ def check_health(
             msg += f"; {cause}"
         raise ReferenceRefusedError(
             msg,
-            hint="correct the model or the samples, or declare that they belong there: non_finite: match in the spec, "
+            hint="correct the model or the samples, or declare them correct: non_finite: match in the spec, "
             "or --non-finite match",
         )
     words = say("reference_finite")
@@ -444,7 +444,7 @@ def check_health(
         names = ", ".join(repr(profile.name) for profile in judged)
         msg = f"the reference is refused: its output is the same for every row ({names})"
         raise ReferenceRefusedError(
-            msg, hint="a constant output matches any model that learned nothing: give other samples, or check the model"
+            msg, hint="give other samples, or check the model: a constant output matches models that learned nothing"
         )
     if varying:
         words = say("reference_varies", outputs=varying, count=len(varying))
@@ -471,6 +471,6 @@ def _check_repeat(
                     f"on the same input (limit {limit:.3g})"
                 )
                 raise ReferenceRefusedError(
-                    msg, hint="put the model into evaluation mode and take out dropout and other randomness"
+                    msg, hint="put the model into evaluation mode and remove dropout and other randomness"
                 )
     return Health(name="reference_repeats", words=say("reference_repeats", rows=repeated, difference=largest))

@@ -135,7 +135,7 @@ class _RecordingReader:
             )
             raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
         if samples_digest != self._recording.samples_digest:
-            msg = f"the samples are not those that {self._recording.folder} was recorded on: their digests differ"
+            msg = f"the samples differ from those that {self._recording.folder} was recorded on"
             raise ArtifactIntegrityError(msg, hint="use the same samples, or record the reference again")
 
 
@@ -234,8 +234,8 @@ class RecordedOutputs:
             served = rename.get(name, name)
             other = keys_of_cases.setdefault(case, {}).setdefault(served, key)
             if other != key:
-                msg = f"recorded outputs {path} hold {other!r} and {key!r}, and both are to be called {served!r}"
-                raise UsageError(msg, hint="rename to a name that is not there yet")
+                msg = f"recorded outputs {path} hold {other!r} and {key!r}, and both would be called {served!r}"
+                raise UsageError(msg, hint="rename to a name that does not exist yet")
         self.names = frozenset(name for keys in keys_of_cases.values() for name in keys)
         self._check_cases(keys_of_cases, rename)
         self.cases = {

@@ -89,9 +89,8 @@ class ChunkWriter:
         dtype = dtype_name(array.dtype)
         if not is_comparable_dtype(dtype):
             msg = f"output {name!r} is of dtype {dtype}, which is not compared"
-            raise MeasurementError(
-                msg, hint=f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
-            )
+            hint = f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
+            raise MeasurementError(msg, hint=hint)
         if self.dtypes.setdefault(name, dtype) != dtype:
             msg = f"output {name!r} changes its dtype from {self.dtypes[name]} to {dtype} between batches"
             raise MeasurementError(msg, hint="an output must have one dtype")
@@ -151,7 +150,7 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
         try:
             yield from _read_chunk(path)
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
-            msg = f"{path} is no chunk of recorded outputs: {err}"
+            msg = f"{path} is not a chunk of recorded outputs: {err}"
             raise ArtifactIntegrityError(
                 msg, hint="record the reference again", command="convert-and-validate record"
             ) from err
@@ -163,7 +162,7 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
     with safe_open(str(path), framework="np") as file:
         batches = parse_json(file.metadata()["batches"])
         keys: dict[int, list[str]] = {}
-        for key in file.keys():  # noqa: SIM118 - it is no mapping
+        for key in file.keys():  # noqa: SIM118 - it is not a mapping
             keys.setdefault(int(key.partition("/")[0]), []).append(key)
         for at, batch in enumerate(batches):
             outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}

@@ -74,8 +74,8 @@ def refused_row(  # noqa: PLR0913 - the batch, and what is known of the model
         name, value, nearest = culprit
         what = f", for the {value} in {name!r} (allowed: at {'most' if value > nearest else 'least'} {nearest})"
     msg = (
-        f"the reference does not answer {row_name(batch.ids[row])} of the samples (index {rows_before + row}){what}, "
-        f"while it answers others: {refusals[row]}"
+        f"the reference refuses {row_name(batch.ids[row])} of the samples (index {rows_before + row}){what}, "
+        f"but accepts others: {refusals[row]}"
     )
     hint = "correct the row, or remove it from the samples"
     if culprit is not None:

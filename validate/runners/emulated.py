@@ -59,7 +59,7 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
     """
     require_backend("onnxruntime")
     if loaded.device != "cpu":
-        msg = f"a precision is emulated on the cpu, not on {loaded.device!r}"
+        msg = f"a precision is emulated only on the cpu, not on {loaded.device!r}"
         raise UsageError(msg, hint="run the artifact itself on that device")
     path = loaded.ref.path
     proto = read_onnx(path)
@@ -210,7 +210,7 @@ def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
     """Return the ONNX file, to run as it would in the precision, `fp16` or `bf16`, and watched.
 
     Raises:
-        InputFileError: The file is no ONNX model.
+        InputFileError: The file is not an ONNX model.
         UsageError: The precision cannot be emulated, or is not the file's.
         BackendError: The model cannot be emulated, or ONNX Runtime refused it.
     """

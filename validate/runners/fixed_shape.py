@@ -124,7 +124,7 @@ class FixedShapeRunner(Runner):
         )
         if not is_fixed:
             msg = f"the model with {self._rule} fixed returned {describe_arrays({spec.name: array})} for {spec}"
-            raise BackendError(msg, hint="the output does not follow the dims that the signature gives it")
+            raise BackendError(msg, hint="correct the output's dims in the signature")
         slices = (slice(sizes[dim]) if isinstance(dim, str) and dim in fixed else slice(None) for dim in spec.shape)
         return array[tuple(slices)]
 
@@ -137,7 +137,7 @@ class FixedShapeRunner(Runner):
         except ValueError as err:
             shapes = ", ".join(str(list(array.shape)) for array in arrays[:3])
             msg = f"the parts of output {spec} do not fit together: their shapes are {shapes}"
-            raise BackendError(msg, hint="the size of an output must not depend on the values of a part") from err
+            raise BackendError(msg, hint="leave the dim open: the output's size depends on values of a part") from err
 
 
 def _notes(rule: FixedShape, filled_up: Mapping[str, int], calls: int) -> list[str]:
@@ -173,8 +173,8 @@ def _check_is_of(rule: FixedShape, found: Signature) -> None:
     for there, specs in ((found.inputs, wanted.inputs), (found.outputs, wanted.outputs)):
         if {(spec.name, spec.dtype) for spec in there} != {(spec.name, spec.dtype) for spec in specs}:
             msg = (
-                f"the fixed shape is for another model: inputs are {'; '.join(map(str, there))}, expected "
-                f"{'; '.join(map(str, specs))}"
+                f"the fixed shape is for another model (got {'; '.join(map(str, there))}, expected "
+                f"{'; '.join(map(str, specs))})"
             )
             raise BackendError(msg, hint="make it again with", command="convert-and-validate export")
 
@@ -193,7 +193,7 @@ def _sizes(signature: Signature, inputs: Arrays) -> dict[str, int]:
 def _check_sizes(rule: FixedShape, sizes: Mapping[str, int]) -> None:
     for name, fixed in rule.dims.items():
         if name == rule.rows_dim and sizes[name] == 0:
-            msg = f"the batch has no rows, and a part of {fixed} cannot be filled up from none"
+            msg = f"the batch has no rows (expected at least one, to fill a part of {fixed})"
             raise BackendError(msg, hint="give at least one row")
         if name != rule.rows_dim and sizes[name] > fixed:
             msg = f"the inputs have {name} {sizes[name]}, but the model accepts at most {fixed}, its fixed size"
@@ -209,7 +209,7 @@ def _cast(name: str, array: NDArray[np.generic], dtype: str) -> NDArray[np.gener
         least, largest = int(array.min()), int(array.max())
         if least < low or largest > high:
             msg = (
-                f"the input {name!r} holds values from {least} to {largest}, and the fixed model takes {dtype}, "
+                f"the input {name!r} holds values from {least} to {largest}, but the fixed model takes {dtype}, "
                 f"which holds integers exactly from {low} to {high}"
             )
             raise BackendError(msg, hint=f"leave {name} out of the target's dtypes")

@@ -28,7 +28,7 @@ def open_model(loaded: LoadedModel) -> FunctionRunner:
     signature, rename = loaded.ref.signature, loaded.ref.rename
     if signature is None:
         if loaded.example is None:
-            msg = f"the inputs and outputs of {loaded.ref.text} are not known: a function does not say them"
+            msg = f"the inputs and outputs of {loaded.ref.text} are unknown, because a function does not declare them"
             raise UsageError(msg, hint="give samples with at least one row")
         rows = loaded.example.of_the_other().by_own_names(rename)
         signature = signature_seen(loaded.example, rows, _call(loaded, rows), rename)
@@ -75,7 +75,7 @@ class FunctionRunner(Runner):
             runtime="python",
             version=platform.python_version(),
             device="unknown",
-            notes=("a function answered: what it computes with, where, and in which precision is not known",),
+            notes=("a function answered: its runtime, device and precision are unknown",),
         )
         super().__init__(signature, facts, replace(signature, inputs=tuple(own)))
         self._source = loaded

@@ -41,7 +41,7 @@ def _facts(model: TfliteModel) -> RuntimeFacts:
     if precision in {Precision.FP16, Precision.BF16}:
         notes.append(
             f"LiteRT's CPU kernels widen weights of {precision} and compute in float32: "
-            "this run says nothing of another device"
+            "this run shows nothing about another device"
         )
     return RuntimeFacts(
         runtime="litert",
@@ -62,7 +62,7 @@ class LiteRtRunner(Runner):
     """One TFLite model in one interpreter; calls from several threads wait for each other."""
 
     _what = "LiteRT failed"
-    _hint = "check that the samples are within what the model was converted for"
+    _hint = "check that the model was converted for such samples"
 
     def __init__(self, *, model: TfliteModel, signature: Signature, path: Path) -> None:
         super().__init__(signature, _facts(model), model.signature)

@@ -54,7 +54,7 @@ _FATAL = 4
 _BFLOAT16 = "bfloat16"
 _ON_THE_CPU = (
     "ONNX Runtime's CPU provider computes most operators of lower precision in float32: "
-    "this run says nothing of another device"
+    "this run shows nothing about another device"
 )
 _LIBRARIES_MISSING = "Please install TensorRT libraries"
 _LIBRARIES_HINT = (

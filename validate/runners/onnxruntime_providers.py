@@ -71,7 +71,7 @@ def check_provider(provider: str, device: str) -> str:
         raise UsageError(msg, hint="name one of the providers above")
     name, of_device = PROVIDERS[provider]
     if of_device != device:
-        msg = f"provider {provider!r} runs on device {of_device}, and the device asked for is {device!r}"
+        msg = f"provider {provider!r} runs on device {of_device}, but the requested device is {device!r}"
         raise UsageError(msg, hint=f"use --device {of_device}, or leave --provider out")
     return name
 
@@ -203,11 +203,11 @@ def check_options(request: ProviderRequest, found: Mapping[str, Mapping[str, str
         for name, value in options.items():
             # Shapes change no output: a call beyond them fails.
             if not name.startswith(_PROFILE) and not _is_same(has.get(name), value):
-                msg = f"{provider} was given {name}={value} and runs with {name}={has.get(name, 'nothing')}"
+                msg = f"{provider} was given {name}={value} but runs with {name}={has.get(name, 'nothing')}"
                 raise BackendError(msg, hint="use another version of onnxruntime-gpu")
         for name in (*_LOWERING, _BF16):
             if name not in options and has.get(name, "0").lower() in _ON:
-                msg = f"{provider} runs with {name}={has[name]}, which nobody asked for"
+                msg = f"{provider} runs with {name}={has[name]}, which was not requested"
                 raise BackendError(msg, hint=f"unset ORT_TENSORRT_{name.removeprefix('trt_').upper()}")
 
 

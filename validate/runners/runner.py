@@ -69,7 +69,7 @@ class Runner(ABC):
     second_names: Mapping[str, str] = {}
     # For the message of a failed call: what failed, and the hint.
     _what: str = "the model failed"
-    _hint: str = "check that the samples are within what the model was exported for"
+    _hint: str = "check that the model was exported for such samples"
 
     def __init__(self, served: Signature, facts: RuntimeFacts, own: Signature | None = None) -> None:
         """Take the signature under the names served, and the facts.
@@ -149,12 +149,12 @@ def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]
     if len(inputs) != len(signature.inputs) or any(spec.name not in inputs for spec in signature.inputs):
         names = ", ".join(inputs) or "nothing"
         wanted = ", ".join(spec.name for spec in signature.inputs)
-        msg = f"the model takes the inputs {wanted}; given was {names}"
-        raise BackendError(msg, hint="give every input under its name, and no other")
+        msg = f"the model expects the inputs {wanted} (got {names})"
+        raise BackendError(msg, hint="give every input of the model under its name, and no others")
     for spec in signature.inputs:
         if not _fits(spec, inputs[spec.name]):
-            msg = f"the model takes {spec}; given was {describe_arrays({spec.name: inputs[spec.name]})}"
-            raise BackendError(msg, hint="give the samples in the dtype and shape that the model takes")
+            msg = f"the model expects {spec} (got {describe_arrays({spec.name: inputs[spec.name]})})"
+            raise BackendError(msg, hint="give the samples in the dtype and shape that the model expects")
 
 
 def _fits(spec: TensorSpec, array: NDArray[np.generic]) -> bool:
@@ -179,7 +179,7 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     try:
         texts = [value.decode() if isinstance(value, bytes) else value for value in values]
     except UnicodeDecodeError as err:
-        msg = f"the output {spec} holds bytes that are no UTF-8: {err.object!r}"
+        msg = f"the output {spec} holds bytes that are not UTF-8: {err.object!r}"
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
     wrong = next((value for value in texts if not isinstance(value, str) or value.endswith("\0")), None)
     if wrong is not None:

@@ -91,7 +91,7 @@ def _layers_with_weights(layer: Any) -> Iterator[Any]:  # noqa: ANN401 - a keras
 class TensorflowRunner(Runner):
     """A runner of a model in TensorFlow."""
 
-    _hint = "check that the samples are within what the model takes"
+    _hint = "check that the model accepts these samples"
 
     @property
     def _device(self) -> str:
@@ -197,7 +197,7 @@ class SavedModelRunner(TensorflowRunner):
     """One signature of a SavedModel."""
 
     _what = "tensorflow failed"
-    _hint = "check that the samples are within what the model was exported for"
+    _hint = "check that the model was exported for such samples"
 
     def __init__(self, *, function: SavedFunction, signature: Signature, facts: RuntimeFacts) -> None:
         super().__init__(signature, facts, function.signature)
@@ -232,7 +232,7 @@ def _prepare_device(device: str) -> Any:  # noqa: ANN401 - the module, which has
         try:
             tf.config.set_visible_devices([], "GPU")
         except RuntimeError as err:
-            msg = f"tensorflow is to run on the CPU, and has taken the GPU already: {err}"
+            msg = f"tensorflow is to run on the CPU, but uses the GPU already: {err}"
             raise BackendError(msg, hint="export CUDA_VISIBLE_DEVICES=-1, or use device cuda") from err
     return tf
 
@@ -267,7 +267,7 @@ def precision_of_operations(weights: Precision | None, dtypes: Iterable[str]) ->
 def _own_array(tensor: Any, device: str) -> NDArray[np.generic]:  # noqa: ANN401 - a tensor of TensorFlow's
     """Return a copy of an output for the caller; raise BackendError where it was computed on another device."""
     if device == "cuda" and "GPU" not in tensor.device:
-        msg = f"tensorflow was to run on the GPU, and an output was computed on {tensor.device}"
+        msg = f"tensorflow was to run on the GPU, but an output was computed on {tensor.device}"
         raise BackendError(msg, hint="use device cpu, or a build of tensorflow that supports this GPU")
     # TensorFlow copies here, so that nobody changes a tensor by its array.
     return np.asarray(tensor.numpy())

@@ -183,7 +183,7 @@ def _to_feed(array: NDArray[Any]) -> NDArray[Any]:
 def _own_array(found: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
     """Return a copy of one output: Polygraphy writes the next one to the same memory."""
     if spec.name not in found:
-        msg = f"the engine returned {', '.join(found) or 'nothing'}, and not the output {spec.name!r}"
+        msg = f"the engine returned {', '.join(found) or 'nothing'}, but not the output {spec.name!r}"
         raise BackendError(msg, hint=BUILD_AGAIN)
     raw = np.asarray(found[spec.name].array)
     shape = tuple(int(size) for size in found[spec.name].shape)
@@ -208,10 +208,10 @@ def gpu_for_engines(device: str) -> Gpu:
     """Return the GPU that engines run on; raise BackendError without one, or for another device."""
     gpu = gpu_of_machine()
     if gpu is None:
-        msg = "engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process"
+        msg = "engines run on NVIDIA GPUs only, but the CUDA driver shows none to this process"
         raise BackendError(msg, hint=_ELSEWHERE)
     if device != "cuda":
-        msg = f"engines run on NVIDIA GPUs only, and the device asked for is {device!r}"
+        msg = f"engines run on NVIDIA GPUs only, but the requested device is {device!r}"
         raise BackendError(msg, hint="run it on the GPU: --device cuda")
     return gpu
 

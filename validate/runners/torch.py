@@ -58,7 +58,7 @@ def open_model(loaded: LoadedModel) -> TorchRunner:
 
 def _open_module(loaded: LoadedModel) -> TorchRunner:
     if loaded.ref.signature is None and loaded.example is None:
-        msg = f"the names and dtypes of {loaded.ref.text} are not known: a PyTorch module does not say them"
+        msg = f"the names and dtypes of {loaded.ref.text} are unknown, because a PyTorch module does not declare them"
         raise UsageError(msg, hint="declare inputs: and outputs: in the spec")
     module: torch.nn.Module = loaded.model
     note = put_in_eval_mode(module)
@@ -224,9 +224,9 @@ class TorchRunner(Runner):
     """One PyTorch module, possibly from a file of PyTorch's."""
 
     _what = "the PyTorch module failed"
-    _hint = "check that the samples are within what the module takes"
+    _hint = "check that the module accepts these samples"
     _hint_elsewhere = (
-        "what the model makes itself is on another device: make it where an input is (device=x.device) or keep it as a "
+        "a tensor of the model is on another device: make it where an input is (device=x.device) or keep it as a "
         "buffer, and trace or export again; or leave the device at cpu"
     )
 

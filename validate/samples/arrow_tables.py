@@ -64,13 +64,14 @@ def _files_of(folder: Path) -> list[Path]:
         msg = f"samples {folder}: {DATASET_FILE} does not name the files of a data set"
         raise InputFileError(msg, hint="save it again with Dataset.save_to_disk")
     if state.get("_indices_data_files"):
-        msg = f"samples {folder}: an old version of datasets saved them, with the order of the rows in other files"
-        raise InputFileError(msg, hint="save it again with Dataset.save_to_disk of a version from 2.0 on")
+        msg = f"samples {folder}: an old version of datasets saved them, so the order of rows is in other files"
+        raise InputFileError(msg, hint="save it again with Dataset.save_to_disk of version 2.0 or later")
     files = [path_below(folder, str(name)) for name in names]
     for file in files:
         # Opening a pipe would wait.
         if not file.is_file():
-            msg = f"{file.name}, which {DATASET_FILE} names, is no file" if file.exists() else f"{file.name} is missing"
+            state = "is not a file" if file.exists() else "is missing"
+            msg = f"{file.name}, named in {DATASET_FILE}, {state}"
             raise unreadable(folder, FileNotFoundError(msg))
     return files
 

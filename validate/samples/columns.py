@@ -31,7 +31,7 @@ def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> li
         return list(names)
     wanted = {column for columns in source.columns.values() for column in columns}
     if ID_COLUMN in wanted - {*names}:
-        msg = f"samples {path}: the column {ID_COLUMN!r} names the rows and is no input (got it in "
+        msg = f"samples {path}: the column {ID_COLUMN!r} names the rows and is not an input (got it in "
         msg += f"{source.columns_option})"
         raise InputFileError(msg, hint=f"leave {ID_COLUMN!r} out, or rename the column if the model takes its numbers")
     for column in wanted - {*names}:
@@ -90,7 +90,7 @@ def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "iubf":
-        msg = f"samples.cast makes {name!r} {dtype}, and the samples hold it as {_words(array)} (expected: numbers)"
+        msg = f"samples.cast makes {name!r} {dtype}, but the samples hold it as {_words(array)} (expected: numbers)"
         raise UsageError(msg, hint=f"leave {name!r} out of samples.cast")
     with np.errstate(over="ignore", invalid="ignore"):
         cast: NDArray[np.generic] = array.astype(dtype)
@@ -101,6 +101,6 @@ def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[
         lost = cast.astype(array.dtype) != array
     if np.any(lost):
         value = array[tuple(np.argwhere(lost)[0])]
-        msg = f"samples.cast makes {name!r} of {source.text} {dtype}, which does not hold the value {value}"
+        msg = f"samples.cast makes {name!r} of {source.text} {dtype}, which cannot hold the value {value}"
         raise UsageError(msg, hint=f"cast {name!r} to another dtype, or correct the samples")
     return cast

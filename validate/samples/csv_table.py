@@ -20,9 +20,9 @@ from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wa
 from paritygate.validate.samples.source import SampleSource, no_rows, unreadable
 from paritygate.validate.samples.tables import SeenIds, batch_of_rows, in_float32
 
-# A longer line is no row of a table; the columns of a table fit one.
+# A longer line is not a row of a table; the columns of a table fit one.
 _LONGEST_LINE = 1 << 24
-# In a column of numbers, one cell in so many that is no number is a slip.
+# In a column of numbers, one cell in so many that is not a number is a slip.
 _FEW = 10
 _DELIMITERS = (",", ";", "\t")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -41,7 +41,7 @@ class CsvTable:
 
     `names` lacks a nameless first column, which holds the row numbers of pandas. `places` are places in a row. `kinds`
     are `int`, `float`, `bool`, `text`, or `comma` for numbers with commas. `gaps` has the line of the first
-    empty cell of each column of numbers. `texts` has the line and text of the first cell that is no number, of each
+    empty cell of each column of numbers. `texts` has the line and text of the first cell that is not a number, of each
     other column. `odd` are columns of text with numbers in nearly all cells. A row has `width` cells.
     """
 
@@ -210,8 +210,8 @@ def _common(one: str, other: str) -> str:
 def _names(path: Path, header: Sequence[str]) -> dict[str, int]:
     """Return the place of each column by its name."""
     if not header:
-        msg = f"samples {path} are empty (expected: a line of column names, then a row a line)"
-        raise InputFileError(msg, hint="write it again, such as with DataFrame.to_csv")
+        msg = f"samples {path} are empty (expected a line of column names, then one row a line)"
+        raise InputFileError(msg, hint="write it again, for example with DataFrame.to_csv")
     names = [name.strip() for name in header]
     if all(_FLOAT.fullmatch(name) for name in names):
         seen = ", ".join(names[:4])
@@ -265,7 +265,7 @@ def _rows(path: Path, stream: TextIO, delimiter: str) -> Iterator[tuple[int, lis
             if len(cells) != width:
                 line = reader.line_num
                 msg = f"samples {path}, line {line}: a row of {len(cells)} cells (expected {width}, as in line 1)"
-                hint = "give every row one cell a column, and put cells that hold a comma into double quotes"
+                hint = "give every row one cell for each column, and put cells with a comma into double quotes"
                 raise InputFileError(msg, hint=hint)
             yield reader.line_num, cells
     except ParitygateError:
@@ -280,5 +280,5 @@ def _lines(path: Path, stream: TextIO) -> Iterator[str]:
     while line := stream.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
             msg = f"samples {path}: a line is longer than {_LONGEST_LINE} characters"
-            raise InputFileError(msg, hint="write a row a line, with a line break after it")
+            raise InputFileError(msg, hint="write each row on its own line")
         yield line

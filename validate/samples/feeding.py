@@ -37,7 +37,7 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
     for spec in signature.inputs:
         if spec.name not in batch.inputs:
             seen = ", ".join(batch.inputs) or "none"
-            msg = f"the samples have no input {spec.name!r}, which the model takes (seen: {seen})"
+            msg = f"the samples have no input {spec.name!r}, which the model expects (seen: {seen})"
             raise UsageError(msg, hint=_how_to_name(spec.name, batch, signature, rename))
         fitted[spec.name] = _fit(spec, _as_column(spec, batch.inputs[spec.name]))
     return fitted
@@ -61,8 +61,8 @@ def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signat
         ]
         if len(sizes) == len(spec.shape) and not axes:
             continue
-        msg = f"from row {batch.ids[0]!r} on, {spec.name!r} has the shape {list(sizes)}, and the model takes {spec}"
-        hint = "give rows of the shape that the model takes"
+        msg = f"from row {batch.ids[0]!r} on, {spec.name!r} has the shape {list(sizes)}, but the model expects {spec}"
+        hint = "give rows of the shape that the model expects"
         if len(sizes) == len(spec.shape) and axes == [0]:
             rows = spec.shape[0]
             hint = f"give {rows} rows a call: samples: {{batch_size: {rows}}} in the spec, or --batch-size {rows}"
@@ -77,7 +77,7 @@ def _hint_of_layout(sizes: Sequence[int], wanted: Sequence[int | str | None]) ->
     for channel, other, seen, axes in ((1, 3, "NHWC", "0, 3, 1, 2"), (3, 1, "NCHW", "0, 2, 3, 1")):
         if wanted[channel] in _CHANNELS and wanted[channel] == sizes[other] != sizes[channel]:
             model = "NCHW" if seen == "NHWC" else "NHWC"
-            return f"the axes look like {seen}, and the model takes {model}; transpose the samples: x.transpose({axes})"
+            return f"the axes look like {seen} (expected {model}); transpose the samples: x.transpose({axes})"
     return ""
 
 
@@ -95,7 +95,7 @@ def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signatu
             if size != other_size:
                 msg = (
                     f"from row {batch.ids[0]!r} on, {other!r} has {other_size} places of {dim!r} and {spec.name!r} has "
-                    f"{size}, and the model takes both of one size"
+                    f"{size}, but the model expects one size"
                 )
                 raise UsageError(msg, hint=_ONE_LENGTH)
             if dim in signature.dims:
@@ -108,8 +108,8 @@ def _check_lengths(batch: Batch, name: str, other: str, dim: str) -> None:
     for row_id, length, other_length in pairs:
         if length != other_length:
             msg = (
-                f"row {row_id!r} is {length} long in {name!r} and {other_length} in {other!r}, and the model takes "
-                f"both of one {dim!r}"
+                f"row {row_id!r} is {length} long in {name!r} and {other_length} in {other!r}, but the model expects "
+                f"one {dim!r} for both"
             )
             raise UsageError(msg, hint=_ONE_LENGTH)
 
@@ -127,7 +127,7 @@ def _check_declared(batch: Batch, spec: TensorSpec, axis: int, found: tuple[int,
         f"{where}, {spec.name!r} has the shape {list(found)}: axis {axis}, {dim!r}, is {size}, and model.dims.{dim} "
         f"declares {sizes.min} to {sizes.max}"
     )
-    hint = f"declare the sizes that the model is served with, model.dims.{dim}, or correct the rows"
+    hint = f"declare the served sizes in model.dims.{dim}, or correct the rows"
     raise UsageError(msg, hint=hint)
 
 
@@ -154,8 +154,8 @@ def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
         return array
     if is_integer_dtype(spec.dtype) and array.dtype.kind in "iub":
         return _cast_integers(spec, array)
-    msg = f"the samples hold {spec.name!r} as {dtype}, and the model takes {spec.dtype}"
-    hint = "give the samples in the dtype that the model takes"
+    msg = f"the samples hold {spec.name!r} as {dtype}, but the model expects {spec.dtype}"
+    hint = "give the samples in the dtype that the model expects"
     if "string" not in {dtype, spec.dtype}:
         pandas = f"frame.astype({{{spec.name!r}: {spec.dtype!r}}})"
         cast = f"--cast {spec.name}={spec.dtype} (samples.cast: {{{spec.name}: {spec.dtype}}} in a spec)"
@@ -171,7 +171,7 @@ def _cast_integers(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.g
         if least < low or largest > high:
             msg = (
                 f"the samples hold {spec.name!r} from {least} to {largest}, "
-                f"and the model takes {spec.dtype}, which holds {low} to {high}"
+                f"but the model expects {spec.dtype}, which holds {low} to {high}"
             )
             raise UsageError(msg, hint="export the model with int64 inputs, or correct the samples")
     return array.astype(target)

@@ -93,7 +93,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
     with storage_errors(path), zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             if array.dtype.kind == "V":
-                msg = f"samples {_WHAT}: {name!r} is an array of {array.dtype}, which NumPy's files do not hold"
+                msg = f"samples {_WHAT}: {name!r} is an array of {array.dtype}, which NumPy's files cannot hold"
                 raise UsageError(msg, hint="write them with safetensors, and give the path of that file")
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asarray(array, order="C"), allow_pickle=False)

@@ -69,7 +69,7 @@ def _certain_classes(signature: Signature | None) -> range:
 
 
 def _possible_classes(signature: Signature) -> int:
-    """Return how many classes a model predicts, at most if that is unknown; 0 if it is no classifier of rows."""
+    """Return how many classes a model predicts, at most if that is unknown; 0 if it is not a classifier of rows."""
     shapes = [spec.shape or () for spec in signature.outputs]
     widths = [shape[1] for shape in shapes if len(shape) == _PER_CLASS]
     several = next((width for width in widths if isinstance(width, int) and width > 1), 0)

@@ -82,7 +82,7 @@ class NpyStream:
             raise _broken(path, err) from err
         if self._stored_dtype.hasobject:
             msg = f"{path} holds Python objects in {name!r}"
-            raise InputFileError(msg, hint="paritygate reads no pickles: save plain numeric arrays")
+            raise InputFileError(msg, hint="save plain numeric arrays, because paritygate reads no pickles")
         self.dtype = self._stored_dtype.newbyteorder("=")
         self._rest: NDArray[np.generic] | None = None
 

@@ -107,8 +107,8 @@ def _names(folder: Path) -> Sequence[str]:
             continue
         # Opening a pipe would wait.
         if path.suffix.lower() not in _SUFFIXES or not path.is_file():
-            msg = f"samples {folder}: {name!r} is no picture (allowed: {', '.join(_SUFFIXES)})"
-            raise InputFileError(msg, hint="move it out of the folder: no row is left out of a comparison unsaid")
+            msg = f"samples {folder}: {name!r} is not a picture (allowed: {', '.join(_SUFFIXES)})"
+            raise InputFileError(msg, hint="move it out of the folder, because no row is left out silently")
         names.append(name)
     return sorted(names)
 
@@ -119,7 +119,7 @@ def _read(folder: Path, name: str, rules: PictureRules) -> NDArray[np.generic]:
     try:
         with Image.open(folder / name) as image:
             if image.mode.startswith(("I", "F")):
-                msg = f"its pixels are of the mode {image.mode}, and no bytes"
+                msg = f"its pixels have the mode {image.mode} (expected bytes)"
                 raise ValueError(msg)  # noqa: TRY301 - one message for all that is wrong with a picture
             upright = ImageOps.exif_transpose(image).convert("L" if rules.channels == "L" else "RGB")
     except Exception as err:  # damaged pictures make decoders raise whatever they raise
@@ -130,7 +130,7 @@ def _read(folder: Path, name: str, rules: PictureRules) -> NDArray[np.generic]:
 def _unreadable(folder: Path, name: str, err: Exception) -> InputFileError:
     reason = first_line(err)
     msg = f"samples {folder}: the picture of {row_name(name)} cannot be read: {reason}"
-    return InputFileError(msg, hint="replace the picture, or take it out of the folder")
+    return InputFileError(msg, hint="replace the picture, or remove it from the folder")
 
 
 def _fitted(image: Image.Image, rules: PictureRules) -> Image.Image:

@@ -35,16 +35,16 @@ class RandomInput:
 
     def __post_init__(self) -> None:
         if not self.low <= self.high:
-            msg = f"random values from {self.low:g} to {self.high:g} do not exist (expected low at most high)"
+            msg = f"random values from {self.low:g} to {self.high:g} do not exist (expected low <= high)"
             raise UsageError(msg, hint="give for example low: 0, high: 1")
         if self.dtype != "bool" and is_integer_dtype(self.dtype):
             limits = np.iinfo(self.dtype)
             if not (limits.min <= self.low and self.high <= limits.max):
                 msg = (
-                    f"random values from {self.low:g} to {self.high:g} are not of {self.dtype}, which holds "
+                    f"random values from {self.low:g} to {self.high:g} do not fit {self.dtype}, which holds "
                     f"{limits.min} to {limits.max}"
                 )
-                raise UsageError(msg, hint="give low and high that the dtype holds")
+                raise UsageError(msg, hint="give low and high within this range")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -125,7 +125,7 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
         return lambda: read_random_rows(random, source.batch_size)
     path = source.folder / source.text
     if source.images is not None and not path.is_dir():
-        msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"
+        msg = f"{source.key}.images needs a folder of pictures, but {source.text!r} is not a folder"
         raise InputFileError(msg, hint="name the folder, or leave images out")
     if is_object_path(source.text) and not path.exists():
         if source.columns:
@@ -141,7 +141,7 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
 def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if not path.is_file():
-        msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist{beside_meant(path)}"
+        msg = f"samples {path} are not a file" if path.exists() else f"samples {path} do not exist{beside_meant(path)}"
         raise InputFileError(msg, hint=f"give {_KINDS}")
     path.open("rb").close()
     readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {
@@ -163,7 +163,7 @@ def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]
 
 
 def _no_table(source: SampleSource) -> InputFileError:
-    msg = f"{source.columns_option} is allowed for a table alone (got {source.text!r}, expected {', '.join(TABLES)})"
+    msg = f"{source.columns_option} is allowed only for a table (got {source.text!r}, expected {', '.join(TABLES)})"
     return InputFileError(msg, hint=f"leave {source.columns_option} out, or name a table")
 
 
@@ -186,7 +186,7 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     if arrays:
         return lambda: _read_npy(arrays, source)
     if holds_pictures(path):
-        msg = f"samples {path} are a folder of pictures, and nothing sets how they are prepared"
+        msg = f"samples {path} are a folder of pictures, but nothing sets how to prepare them"
         command = f"convert-and-validate init MODEL --samples {shlex.quote(source.text)}"
         hint = f"to compare two files, give --samples inputs.npz or --samples module:callable; for a run: {command}"
         raise InputFileError(msg, hint=hint)
@@ -203,11 +203,11 @@ def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     except Exception as err:
         raise _raised(source.text, err) from err
     if not callable(function):
-        msg = f"samples {source.text!r} are no function"
+        msg = f"samples {source.text!r} are not a function"
         raise UsageError(msg, hint="give a function (path: str | None) -> Iterator[Batch]")
     takes_path = bool(inspect.signature(function).parameters)
     if source.path is not None and not takes_path:
-        msg = f"samples {source.text!r} take no path, and {source.path!r} was given"
+        msg = f"samples {source.text!r} accept no path (got {source.path!r})"
         raise UsageError(msg, hint="leave --samples out, or let the function take a path")
 
     def read() -> Iterator[Batch]:
@@ -278,14 +278,14 @@ def _decoded(array: NDArray[np.generic], name: str, source: SampleSource) -> NDA
     try:
         return np.char.decode(array.astype(np.bytes_), "utf-8")
     except UnicodeDecodeError as err:
-        msg = f"samples {source.text!r}: {name!r} holds byte strings, and {err.object[:40]!r} is no text in UTF-8"
+        msg = f"samples {source.text!r}: {name!r} holds byte strings, and {err.object[:40]!r} is not text in UTF-8"
         raise InputFileError(msg, hint="save text as str, and other bytes as uint8") from err
 
 
 def _checked_input(text: str, name: object, array: object) -> NDArray[np.generic]:
     if not isinstance(name, str):
         msg = f"samples {text!r} yielded an input called {name!r}, {a_or_an(type(name).__name__)} and not a str"
-        raise UsageError(msg, hint="call it as the model does")
+        raise UsageError(msg, hint="use the name of the model's input")
     if not isinstance(array, np.ndarray):
         msg = f"samples {text!r} yielded {name!r} as {a_or_an(type(array).__name__)}, not a NumPy array"
         raise UsageError(msg, hint="convert it with numpy.asarray")
@@ -293,7 +293,7 @@ def _checked_input(text: str, name: object, array: object) -> NDArray[np.generic
         return texts(array, f"samples {text!r} yielded {name!r} as an array of Python objects")
     if array.dtype.hasobject:
         msg = f"samples {text!r} yielded {name!r} as an array of Python objects"
-        raise UsageError(msg, hint="say the dtype of numbers; for strings: numpy.asarray(values, dtype=str)")
+        raise UsageError(msg, hint="set the dtype of numbers; for strings: numpy.asarray(values, dtype=str)")
     return array
 
 
@@ -317,7 +317,7 @@ def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     cases: dict[str, list[str]] = {}
     for name in names:
         cases.setdefault(name.rpartition("/")[0], []).append(name)
-    # A graph may have as many nodes as edges by chance, which are no rows then either: all cases are alike.
+    # A graph may have as many nodes as edges by chance, which are not rows then either: all cases are alike.
     are_whole = any(len(_sizes(path, keys)) > 1 for keys in cases.values())
     for case, keys in cases.items():
         inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
@@ -389,10 +389,10 @@ def _read_safetensors(path: Path, source: SampleSource, first_row: int = 0) -> I
 
     try:
         with safe_open(str(path), framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
             for name, part in slices.items():
                 if part.get_dtype() not in _SAFETENSORS_DTYPES:
-                    msg = f"samples {path} hold {name!r} as {part.get_dtype()}, which is not read"
+                    msg = f"samples {path} hold {name!r} as {part.get_dtype()}, which is not supported"
                     raise InputFileError(msg, hint=f"save it as one of {', '.join(sorted(_SAFETENSORS_DTYPES))}")
             sizes = {name: (part.get_shape()[0] if part.get_shape() else None) for name, part in slices.items()}
             position: dict[str, int] = dict.fromkeys(slices, first_row)

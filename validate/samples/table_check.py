@@ -87,7 +87,7 @@ def _check_width(
     is_list = len(parts) == 1 and columns[parts[0]].kind is not ColumnKind.NUMBER
     if is_list or not isinstance(width, int) or len(parts) == width:
         return
-    msg = f"{source.columns_option} names {counted(len(parts), 'column')} for {spec.name!r}, which the model takes as "
+    msg = f"{source.columns_option} names {counted(len(parts), 'column')} for {spec.name!r}, which the model has as "
     msg += f"{spec} (expected: {counted(width, 'column')})"
     choices = [choice for choice in choices_of_numbers(columns.values()) if len(choice) == width]
     raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices or [parts], width, signature))
@@ -108,7 +108,7 @@ def _check_side_by_side(
     if choices:
         more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
         seen = ", ".join(list(columns)[:_SHOWN]) + more
-        msg = f"samples {source.text} have no column {spec.name!r}, which the model takes as {spec} (seen: {seen})"
+        msg = f"samples {source.text} have no column {spec.name!r}, which the model expects as {spec} (seen: {seen})"
         raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices, width, signature))
 
 

@@ -43,7 +43,7 @@ class SeenIds:
         for row_id, value, is_packed in zip(ids, values.tolist(), packed, strict=True):
             if is_packed or value in self._recent:
                 msg = f"{what}: the id {row_id!r} occurs twice"
-                raise UsageError(msg, hint="give every row an id of its own: results are reported by it")
+                raise UsageError(msg, hint="give every row its own id, because results name the ids")
             self._recent.add(value)
         if len(self._recent) >= _RECENT_IDS:
             recent = np.fromiter(self._recent, dtype=np.int64, count=len(self._recent))
@@ -107,7 +107,7 @@ def _check_pads(
     how = in_spec if source.key else " ".join(f"--pad {name}=0" for name in inputs)
     # Other rows were not read yet.
     msg = f"samples {path}, {row_range(ids[0], ids[-1])}: {'; '.join(ragged.values())}"
-    raise InputFileError(msg, hint=f"correct the rows, or set the value that fills shorter ones up: {how}")
+    raise InputFileError(msg, hint=f"correct the rows, or set the value that pads shorter ones: {how}")
 
 
 def _words(value: NDArray[np.generic]) -> str:
@@ -122,7 +122,7 @@ def _fill(
 ) -> float | bool:
     if dtype.kind == "U":
         msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
-        raise InputFileError(msg, hint="correct the rows: text is not filled up")
+        raise InputFileError(msg, hint="correct the rows, because text cannot be padded")
     pad = source.pad_of(name)
     assert pad is not None  # noqa: S101 - _check_pads refuses lists without
     if dtype.kind == "b" and pad in {0, 1}:
@@ -131,7 +131,7 @@ def _fill(
         # A whole number pads integers without making them floats.
         limits = np.iinfo(dtype.name)
         if not limits.min <= pad <= limits.max:
-            msg = f"{source.pad_option} fills {name!r} up with {int(pad)}, and its values are {dtype}"
+            msg = f"{source.pad_option} fills {name!r} with {int(pad)}, but its values are {dtype}"
             raise UsageError(msg, hint=f"give a value from {limits.min} to {limits.max}")
         return int(pad)
     return pad
@@ -140,7 +140,7 @@ def _fill(
 def not_an_array(path: Path, name: str, why: object) -> InputFileError:
     """Return the error of values that do not form an array."""
     msg = f"samples {path}: the values of {name!r} do not form an array: {why}"
-    return InputFileError(msg, hint="only the first level of a list may be ragged")
+    return InputFileError(msg, hint="give lists of the same length, because only the first level may be ragged")
 
 
 def texts(values: NDArray[np.generic], what: str) -> NDArray[np.str_]:
@@ -150,11 +150,11 @@ def texts(values: NDArray[np.generic], what: str) -> NDArray[np.str_]:
     """
     for value in values.ravel().tolist():
         if not isinstance(value, str):
-            msg = f"{what}, and one of the values is of the type {type(value).__name__} and no text"
-            raise UsageError(msg, hint="say the dtype of numbers; of text, make every value a str")
+            msg = f"{what}, and one of the values is {a_or_an(type(value).__name__)}, not text"
+            raise UsageError(msg, hint="give numbers a dtype; for text, make every value a str")
         if value.endswith("\0"):
-            msg = f"{what}, and {value!r} ends in a null character: NumPy's strings would lose it"
-            raise UsageError(msg, hint="leave null characters out at the end of text")
+            msg = f"{what}, and {value!r} ends in a null character, which NumPy's strings would lose"
+            raise UsageError(msg, hint="remove null characters from the end of the text")
     # From an array of objects, NumPy derives too large a width, but not from a list.
     return np.asarray(values.tolist(), dtype=str)
 
@@ -171,7 +171,7 @@ def read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
             names = wanted_columns(path, list(rows[0]), source)
             for row, (number, _) in zip(rows, chunk, strict=True):
                 if not set(names) <= set(row) if source.columns else set(row) != set(names):
-                    msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
+                    msg = f"samples {path}, line {number}: inputs differ (got {sorted(row)}, expected {sorted(names)})"
                     raise InputFileError(msg, hint="give the same inputs in every line")
             columns = {name: [_json_array(path, name, row[name]) for row in rows] for name in names}
             yield in_float32(inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source), source)

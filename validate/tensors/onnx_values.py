@@ -62,7 +62,7 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
     """Return the graph of an ONNX file; its external data is not read.
 
     Raises:
-        InputFileError: The file is no ONNX model, or its external data is missing.
+        InputFileError: The file is not an ONNX model, or its external data is missing.
     """
     model = read_onnx(path)
     inline_functions(model)

@@ -28,7 +28,7 @@ def open_graphs(
     `feeds` are by the reference's names. `most_tensors` are computed at most.
 
     Raises:
-        InputFileError: A file is no model, or its inner tensors cannot be read.
+        InputFileError: A file is not a model, or its inner tensors cannot be read.
         UsageError: A callable returns no model, or its inputs are not those of the feeds.
         BackendError: A model cannot run.
     """

@@ -89,7 +89,7 @@ def openvino_graph(path: Path, inputs: Sequence[str], outputs: Sequence[str], me
     """Return the operators of a model as a graph, by the names served of its inputs and outputs in its order.
 
     Raises:
-        InputFileError: It is no OpenVINO model.
+        InputFileError: It is not an OpenVINO model.
     """
     from onnx import helper
 

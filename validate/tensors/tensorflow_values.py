@@ -228,5 +228,5 @@ def _check(runner: KerasRunner | SavedModelRunner, values: TensorflowValues, fee
             continue
         size = float(np.sqrt(np.square(answer.astype(np.float64)).mean())) or 1.0
         if not np.allclose(traced, answer, rtol=_AGREE, atol=_AGREE * size, equal_nan=True):
-            msg = f"the traced graph of {runner.loaded.ref.text} computes another {name} than the model itself"
-            raise BackendError(msg, hint="a decision of Python was fixed by tracing: give rows of one kind")
+            msg = f"the traced graph of {runner.loaded.ref.text} computes a different {name} than the model itself"
+            raise BackendError(msg, hint="give rows that take the same Python branches: tracing fixes them")

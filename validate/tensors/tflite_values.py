@@ -87,7 +87,7 @@ def tflite_graph(path: Path, inputs: Sequence[str], outputs: Sequence[str], mete
     """Return the operators of a file as a graph, by the names served of its inputs and outputs in its order.
 
     Raises:
-        InputFileError: It is no TFLite file.
+        InputFileError: It is not a TFLite file.
         BackendError: LiteRT cannot run it.
     """
     from onnx import helper

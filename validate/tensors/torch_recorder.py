@@ -62,7 +62,7 @@ class Recorder:
         self._counts: dict[str, int] = {}
         # The names of the module's inputs and outputs, which no other tensor has.
         self._ends: frozenset[str] = frozenset()
-        # What the runner does before and after the module is no part of it.
+        # What the runner does before and after the module is not a part of it.
         self.is_paused = True
 
     @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Run a PyTorch model and read what its operators compute, as it runs, without an export.
 
-An exporter may be what is wrong, so its graph is no reference. Each operator is recorded when PyTorch dispatches it,
+An exporter may be what is wrong, so its graph is not a reference. Each operator is recorded when PyTorch dispatches it,
 by the module that calls it and the line of the user's code.
 """
 
@@ -52,8 +52,8 @@ class TorchValues:
             given = {name: feed[name] for name in values}
             run = self._recorded({name: array for name, array in feed.items() if name not in values}, names, given)
             if [each.name for each in run.operations] != [each.name for each in self.operations]:
-                msg = "the PyTorch module runs other operators for other rows"
-                raise BackendError(msg, hint="give rows that take one way through the code, in a file of their own")
+                msg = "the PyTorch module runs different operators for different rows"
+                raise BackendError(msg, hint="give only rows that take the same branches of the code")
             return [run.values[name] for name in names]
 
         return computed

@@ -100,6 +100,6 @@ def _dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> onnx.TensorPr
     try:
         dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
     except (ValueError, IndexError) as err:
-        msg = f"the indices of sparse tensor {sparse.values.name!r} are not those of its shape {list(sparse.dims)}"
-        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
+        msg = f"the indices of sparse tensor {sparse.values.name!r} do not fit its shape {list(sparse.dims)}"
+        raise InputFileError(msg, hint="export the model again; the file may be corrupt") from err
     return onnx.numpy_helper.from_array(dense, sparse.values.name)

@@ -20,12 +20,12 @@ from paritygate.models.onnx.weights import FLOAT
 if TYPE_CHECKING:
     import onnx
 
-_READ_AS_IS = "it makes no FP32 values of its own and reads them as they are"
+_READ_AS_IS = "it makes no FP32 values itself and reads them unchanged"
 _SIZES = "it computes with sizes of tensors, or positions in them, that the lower precision would round"
 _CONSTANT, _SIZE = "constant", "size"
 _BOOL = 9
 _SIZE_OPERATORS = frozenset({"Shape", "Size"})
-_BORDER = "what crosses the border of a subgraph stays FP32; the nodes inside are looked at one by one"
+_BORDER = "values that cross the border of a subgraph stay FP32; the nodes inside are checked one by one"
 
 
 @dataclass(slots=True, eq=False)

@@ -132,22 +132,22 @@ def read_part(path: Path) -> Part:
         ArtifactIntegrityError: It was changed after it was written.
     """
     if not path.is_file():
-        state = "is no file" if path.exists() else "does not exist"
+        state = "is not a file" if path.exists() else "does not exist"
         msg = f"part {path} {state}"
         raise InputFileError(msg, hint=_again())
     if not is_part(path):
-        msg = f"{path} is no part of a comparison"
+        msg = f"{path} is not a part of a comparison"
         raise InputFileError(msg, hint=f"leave it out, or make a part: {_MAKE.format('I/N')}")
     size = path.stat().st_size
     if size > _MOST_BYTES:
-        msg = f"{path} is no part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
+        msg = f"{path} is not a part, because it holds {size:,} bytes (allowed: {_MOST_BYTES:,})"
         raise InputFileError(msg, hint=_again())
     data = read_sealed(path, path.read_bytes(), version=FORMAT_VERSION, again=_again())
     with reading_part(path):
         part = from_data(Part, data)
     binding = part.binding
     if part.kind != _KIND or not (1 <= part.shard <= binding.shards <= MOST_SHARDS and 0 <= part.first <= part.last):
-        msg = f"{path} is no part of a comparison"
+        msg = f"{path} is not a part of a comparison"
         raise InputFileError(msg, hint=_again())
     return part
 
@@ -174,12 +174,12 @@ def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
     """Return the part that was made before of the same shard; None if there is none.
 
     Raises:
-        UsageError: The file is no part, or another one, so it is not overwritten.
+        UsageError: The file is not a part, or another one, so it is not overwritten.
     """
     if not path.exists():
         return None
     if not path.is_file() or not is_part(path):
-        msg = f"{path} exists and is no part, so it is not overwritten"
+        msg = f"{path} exists and is not a part, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --out")
     try:
         part = read_part(path)
@@ -190,7 +190,7 @@ def part_there(path: Path, binding: Binding, shard: int) -> Part | None:
     if part.shard != shard:
         differ.append("shard")
     if differ:
-        msg = f"{path} is a part with another {', '.join(differ)}, so it is not overwritten"
+        msg = f"{path} is a part with a different {', '.join(differ)}, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --out")
     return part
 
@@ -215,14 +215,14 @@ def check_together(parts: Mapping[Path, Part]) -> list[Path]:
     missing = [number for number in range(1, shards + 1) if number not in by_shard]
     if missing:
         words = one_or_many(len(missing), "shard {} is missing", "shards {} are missing").format(_ranges(missing))
-        msg = f"{len(by_shard)} of {shards} parts are there: {words}"
+        msg = f"{len(by_shard)} of {shards} parts exist: {words}"
         which = one_or_many(len(missing), "make it", f"make each of them, here shard {missing[0]}")
         raise UsageError(msg, hint=f"{which}: {_MAKE.format(f'{missing[0]}/{shards}')}")
     order = [by_shard[number] for number in range(1, shards + 1)]
     ends = [0, *(parts[path].last for path in order)]
     for path, end in zip(order, ends, strict=False):
         if parts[path].first != end:
-            msg = f"{path} begins at batch {parts[path].first}, and the part before ends at {end}"
+            msg = f"{path} begins at batch {parts[path].first}, but the part before ends at {end}"
             raise InputFileError(msg, hint=_again(parts[path]))
     if ends[-1] != first.binding.batches:
         msg = f"the parts hold {ends[-1]} of {first.binding.batches} batches"
@@ -248,12 +248,12 @@ def _check_same(one: Part, other: Part, path: Path, other_path: Path) -> None:
         values = getattr(one.binding, name), getattr(other.binding, name)
         if values[0] != values[1]:
             msg = f"{path} and {other_path} differ in the {words} ({values[0]} and {values[1]})"
-            raise UsageError(msg, hint="merge the parts of one comparison alone, or make the others again")
+            raise UsageError(msg, hint="merge only parts of one comparison, or make the others again")
     sides = [to_data(replace(part.candidate, notes=[], provider_warnings=[])) for part in (one, other)]
     differ = [name for name in sides[0] if sides[0][name] != sides[1][name]]
     if differ or one.facts != other.facts:
         what = ", ".join(differ) or "inputs and outputs"
-        msg = f"{path} and {other_path} ran the candidate with another {what}"
+        msg = f"{path} and {other_path} ran the candidate with a different {what}"
         raise UsageError(msg, hint="make all parts with the same runtime on the same kind of device")
 
 

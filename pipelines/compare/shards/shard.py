@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import LostWorkerError, UsageError
+from paritygate.errors import BackendError, LostWorkerError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.shards.part import MOST_SHARDS
@@ -65,7 +65,11 @@ def parse_shard(text: str) -> Shard:
 def check_can_be_cut(job: ComparisonJob, option: str = "--shard") -> None:
     """Check that a comparison can be measured in parts, as `option` asks; raise UsageError if not."""
     if not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
+<<<<<<< HEAD
         msg = f"{option} needs a recorded reference, and {job.reference.name} is not a recording"
+=======
+        msg = f"--shard needs a recorded reference, but {job.reference.name} is not a recording"
+>>>>>>> int
         record = ["convert-and-validate", "record", job.reference.name, "--samples", job.samples.text]
         raise UsageError(
             msg,
@@ -92,8 +96,13 @@ def check_rules_can_be_cut(rules: GateRules, option: str = "--shard") -> None:
 def _refuse(reasons: dict[str, bool], option: str) -> None:
     for what, is_so in reasons.items():
         if is_so:
+<<<<<<< HEAD
             msg = f"{option} does not take {what}"
             raise UsageError(msg, hint=f"compare without {option}, or leave that out")
+=======
+            msg = f"--shard does not accept {what}"
+            raise UsageError(msg, hint=f"{_WITHOUT}, or leave that out")
+>>>>>>> int
 
 
 def measure_shard(
@@ -102,7 +111,7 @@ def measure_shard(
     """Measure a shard in a child process, and write its part; nothing if the part is there already.
 
     Raises:
-        UsageError: The comparison cannot be measured in parts, or the file is no part.
+        UsageError: The comparison cannot be measured in parts, or the file is not a part.
         ParitygateError: The shard could not be measured.
     """
     check_can_be_cut(job)
@@ -119,7 +128,8 @@ def measure_shard(
             folder=folder,
             what=f"shard {shard} of the comparison of {job.candidate.name} with {job.reference.name}",
             time_limit_s=time_limit_s,
-            crash_error=LostWorkerError,
+            crash_error=BackendError,
+            killed_error=LostWorkerError,
             is_log_kept=False,
         )
         value = do_job(child, progress)

@@ -46,7 +46,7 @@ def counts_in(said: Mapping[str, Any]) -> ServerCounts:
 
     Raises:
         KeyError: One is missing.
-        TypeError: One is no number; also ValueError.
+        TypeError: One is not a number; also ValueError.
     """
     parts = said.get("inference_stats") or {}
 

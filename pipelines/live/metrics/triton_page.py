@@ -37,14 +37,14 @@ class MetricsPage:
         Raises:
             UsageError: The address is malformed.
             MeasurementError: Nothing answers there.
-            BackendError: It is no page with such metrics.
+            BackendError: It is not a page with such metrics.
         """
         endpoint = parse_endpoint(url, is_mapped=True)
         self._client = HttpClient(endpoint.host, limits, pace=pace)
         self._path = endpoint.path
         if self.read() is None:
-            msg = f"{endpoint.host}{endpoint.path} is no page of metrics of a Triton server"
-            raise BackendError(msg, hint="name it for example http://127.0.0.1:8002/metrics, or leave the option out")
+            msg = f"{endpoint.host}{endpoint.path} is not a page of metrics of a Triton server"
+            raise BackendError(msg, hint="write for example http://127.0.0.1:8002/metrics, or leave the option out")
 
     def read(self) -> MachineUse | None:
         """Return the current use, or None without such metrics."""

@@ -401,7 +401,7 @@ class Sightings:
         self.accesses.absent.difference_update(path for path in paths if path in self._made)
 
     def _counted(self, place: WatchedPlace, pid: int) -> str | None:
-        """Return the path by which a place counts; None if it is no input."""
+        """Return the path by which a place counts; None if it is not an input."""
         real = place.real
         if not real.startswith("/") or real.endswith(_DELETED):
             # A pipe or socket of the process, or a removed file that it still holds open.

@@ -147,7 +147,7 @@ def check_current(state: ModelState, model: str, alias: str, version: int | None
     if version is not None and current != version:
         where = f"at version {current}" if current else "not set"
         msg = f"alias {alias!r} of {model!r} is {where}, so nothing was moved (expected: {version or 'no alias'})"
-        raise RepositoryError(msg, hint="check who moved it, and give --if-current its version of now")
+        raise RepositoryError(msg, hint="check who moved it, and give --if-current its current version")
 
 
 def _alias_of(repository: Root, state: ModelState, model: str, alias: str | None) -> str:
@@ -191,7 +191,7 @@ def _version_before(repository: Root, state: ModelState, model: str, alias: str,
     if to is None:
         msg = f"alias {alias!r} of {model!r} is at version {current}, and there is no version before it to go back to"
     else:
-        msg = f"version {to} is not in the past of alias {alias!r} of {model!r} (it is at {current}; before: {before})"
+        msg = f"version {to} is not a past version of alias {alias!r} of {model!r} (now: {current}; before: {before})"
     raise UsageError(msg, hint=hint)
 
 

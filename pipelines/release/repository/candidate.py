@@ -169,8 +169,8 @@ def _check_entries(candidate: ReleaseCandidate) -> None:
     count = Counter(name.casefold() for name in (*variants, *reports, *_OWN_FILES))
     for name in (*variants, *reports):
         if count[name.casefold()] > 1:
-            msg = f"the release has the name {name!r} twice"
-            raise UsageError(msg, hint=f"names of variants and reports differ, and are not {MANIFEST_FILE} or so")
+            msg = f"the name {name!r} occurs twice in the release"
+            raise UsageError(msg, hint=f"use different names for variants and reports, none like {MANIFEST_FILE}")
 
 
 def _check_record(variant: VariantCandidate) -> None:
@@ -202,8 +202,8 @@ def _check_source(variant: VariantCandidate, reason: str) -> None:
 def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
     Variant.parse(variant.name)
     if variant.record.get("variant") != variant.name:
-        msg = f"the artifact put forward as {variant.name} is recorded as {variant.record.get('variant')!r}"
-        raise RepositoryError(msg, hint="put each artifact forward under its own name")
+        msg = f"the artifact given as {variant.name} is recorded as {variant.record.get('variant')!r}"
+        raise RepositoryError(msg, hint="give each artifact under its own name")
     evidence = variant.evidence
     if evidence is None:
         msg = f"{variant.name} has no evidence because it was not measured, so it is not released"
@@ -214,7 +214,7 @@ def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
 
 def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_kind: str) -> None:
     if evidence.verdict != "pass":
-        msg = f"{variant.name} is not released: its verdict is {evidence.verdict!r}, only 'pass' is"
+        msg = f"{variant.name} is not released: its verdict is {evidence.verdict!r}, expected 'pass'"
         raise RepositoryError(msg, hint="see the report for the reason; 'fallback: source' releases the source")
     if evidence.artifact != variant.digest:
         msg = f"the evidence of {variant.name} is about {evidence.artifact}, not about {variant.digest}"
@@ -222,7 +222,7 @@ def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_
     if evidence.kind == "verified" or evidence.kind == accepted_kind == "emulated":
         return
     msg = f"{variant.name} is not released because its evidence on {evidence.device} is {evidence.kind!r}"
-    hint = "verify it on the device it will run on"
+    hint = "verify it on the device that it will run on"
     if evidence.kind == "emulated":
         hint += f", or accept it with promote.accept: {{{variant.name}: emulated}}"
     raise RepositoryError(msg, hint=hint)

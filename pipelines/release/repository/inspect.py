@@ -272,7 +272,7 @@ def read_state(repository: Root, model: str) -> ModelState:
     """
     name, at, which = model.partition("@")
     if at:
-        msg = f"{model!r} is no name of a model (expected: the model and the release apart)"
+        msg = f"{model!r} is not the name of a model (expected the model and the release separately)"
         raise UsageError(msg, hint=f"write {name}, or where the command takes a release: {name} {which or 'prod'}")
     check_name("model", model)
     _check_repository(repository)

@@ -41,7 +41,7 @@ def local_folder(folder: Root, recorded: Mapping[str, str]) -> Path:
         # They become files of this machine.
         check_names(recorded)
     except ValueError as err:
-        msg = f"{folder / MANIFEST_FILE} is no manifest: {err}"
+        msg = f"{folder / MANIFEST_FILE} is not a manifest: {err}"
         raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     content = copy / _CONTENT
     if content.is_dir() and digests_below(content) == recorded:

@@ -59,7 +59,7 @@ def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> 
     then read one by one until there is none.
 
     Raises:
-        RepositoryError: A record is missing, is no record, was edited, does not follow the one before it, or was
+        RepositoryError: A record is missing, is not a record, was edited, does not follow the one before it, or was
             written by a later paritygate.
     """
     store = store_of(repository)
@@ -78,7 +78,7 @@ def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> 
     records = _with_later(repository, model, (), tags, contents)
     if len(records) < last:
         name = _record_name(model, len(records) + 1)
-        msg = f"record {repository / name} is missing, though later ones are there"
+        msg = f"record {repository / name} is missing, although later ones exist"
         raise RepositoryError(msg, hint="restore it from a backup: records are never removed")
     return records
 
@@ -161,7 +161,7 @@ def _check_follows(path: str, record: Record, before: Record | None) -> None:
     if record.schema < CHAINED_SCHEMA:
         if before is None or before.schema < CHAINED_SCHEMA:
             return
-        msg = f"record {path} is of schema {record.schema}, which is not written after one of schema {before.schema}"
+        msg = f"record {path} has schema {record.schema}, but the record before it has {before.schema}"
     else:
         expected = None if before is None else before.digest
         if record.predecessor == expected:

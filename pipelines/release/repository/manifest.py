@@ -87,7 +87,7 @@ def read_manifest(folder: Root, record: Record) -> dict[str, Any]:
         check_names(entry["name"] for entry in manifest["variants"])
         check_names(main for entry in manifest["variants"] if (main := entry.get("main", ".")) != ".")
     except (ValueError, LookupError, TypeError, AttributeError) as err:
-        msg = f"{path} is no manifest: {type(err).__name__}: {err}"
+        msg = f"{path} is not a manifest: {type(err).__name__}: {err}"
         raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     return manifest
 
@@ -102,11 +102,11 @@ def read_released_evidence(folder: Root, manifest: Mapping[str, Any]) -> dict[st
     if content is None or digest_of_bytes(content) != manifest["files"][EVIDENCE_FILE]:
         msg = f"{path} {'is missing' if content is None else 'is corrupt'}"
         see = command_on(repository_of_release(folder), "verify", manifest["model"], str(manifest["version"]))
-        raise ArtifactIntegrityError(msg, hint=f"see what else: {see}")
+        raise ArtifactIntegrityError(msg, hint=f"see all differences: {see}")
     try:
         evidence: dict[str, Any] = json_of(content.decode())
     except ValueError as err:
-        msg = f"{path} is no evidence: {err}"
+        msg = f"{path} is not evidence: {err}"
         raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     return evidence
 

@@ -38,7 +38,7 @@ def parity_of(candidate: ReleaseCandidate, files: Mapping[str, str], key: Signin
         "despite": candidate.despite,
         "trust": candidate.trust,
     }
-    # A variant's own record is no part of what was measured, and its digest covers what is.
+    # A variant's own record is not a part of what was measured, and its digest covers what is.
     measured = [
         (f"{variant.name}/{name}", digest) for variant in candidate.variants for name, digest in variant.files.items()
     ]

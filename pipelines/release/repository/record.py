@@ -60,14 +60,14 @@ class Record:
         """Return the record in a file of the log; one of schema 1 has no digest yet.
 
         Raises:
-            ValueError: It is no record, or its schema is unknown to this version of paritygate.
+            ValueError: It is not a record, or its schema is unknown to this version of paritygate.
         """
         schema = data["schema"]
         if schema == _FIRST_SCHEMA:
             # A record of the first schema moves at most one alias, to the version that it names.
             version, alias = data["version"], data["alias"]
             if not isinstance(alias, str | None):
-                raise ValueError(f"alias is {alias!r}, and no text")
+                raise ValueError(f"alias is {alias!r}, not text")
             is_release = data["kind"] == RecordKind.RELEASED
             aliases = {} if alias is None else {alias: version}
             data = {**data, "version": version if is_release else None, "aliases": aliases}

@@ -68,7 +68,7 @@ def _variants_of(repository: Root, model: str, alias: str, version: int, record:
     except ArtifactIntegrityError as err:
         msg = (
             f"alias {alias!r} was rolled back from version {version} of {model!r}, whose manifest is corrupt: "
-            "this may be the same, so it is not released"
+            "these files may be the same, so they are not released"
         )
         raise ArtifactIntegrityError(
             msg,

@@ -113,7 +113,7 @@ def _why_impossible(
     if not is_collection and record.kind is not RecordKind.RELEASED:
         return "" if record.aliases else "it names no alias"
     if version is None or version < 1:
-        return f"version {version} is no version"
+        return f"version {version} is not a version"
     if version in collected or (not is_collection and version in releases):
         return f"version {version} was {'collected' if is_collection else 'released'} before"
     if not is_collection:

@@ -67,7 +67,7 @@ def read_signing_key(path: Path, ask: Callable[[], str | None] = lambda: None) -
         if b"PUBLIC KEY" in content:
             msg = f"{path} is a public key (expected: the private key)"
             raise UsageError(msg, hint="give the file of its private key") from err
-        raise UsageError(f"{path} is no private key in PEM format", hint="make a key with", command=_making()) from err
+        raise UsageError(f"{path} is not a private PEM key", hint="make a key with", command=_making()) from err
     key = _key(path, private.public_key())
     return SigningKey(fingerprint=key.fingerprint, signer=CryptoSigner(private, key.key))
 
@@ -89,7 +89,7 @@ def read_verifying_key(path: Path) -> VerifyingKey:
         public = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as err:
         is_private = b"PRIVATE KEY" in content
-        msg = f"{path} is {'a private key' if is_private else 'no key in PEM format'} (expected: the public key)"
+        msg = f"{path} is {'a private key' if is_private else 'not a PEM key'} (expected: the public key)"
         command = shlex.join(["openssl", "pkey", "-in", str(path) if is_private else "key.pem", "-pubout"])
         raise UsageError(msg, hint="write the public key with", command=f"{command} -out {_free('.pub')}") from err
     return _key(path, public)
@@ -107,7 +107,7 @@ def _free(ending: str) -> str:
 def _password(path: Path, ask: Callable[[], str | None]) -> str:
     password = os.environ.get(SIGNING_PASSWORD) or ask()
     if not password:
-        msg = f"{path} is encrypted, and nobody can be asked for its password"
+        msg = f"{path} is encrypted, but there is no terminal to ask for its password"
         raise UsageError(msg, hint=f"set the environment variable {SIGNING_PASSWORD}")
     return password
 

@@ -38,4 +38,4 @@ def reading_errors(path: Root) -> Iterator[None]:
         raise
     except OSError as err:
         msg = f"{err.filename or path} could not be read: {err.strerror}"
-        raise InputFileError(msg, hint="check that the path exists and that you may read it") from err
+        raise InputFileError(msg, hint="check the path and its permissions") from err

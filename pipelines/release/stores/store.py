@@ -35,7 +35,7 @@ class Store(Protocol):
 
         Raises:
             FileNotFoundError: There is no such file.
-            NotAFileError: It is no plain file.
+            NotAFileError: It is not a plain file.
         """
 
     def read_tagged(self, names: Sequence[str]) -> Iterator[tuple[bytes, Hashable]]:

@@ -30,7 +30,7 @@ def check_folder(repository: Root, request: ViewRequest, *, overwrite: bool = Fa
     if before is not None and not overwrite:
         msg = (
             f"the view {from_here(request.place)} follows {before.which} of {before.model}, "
-            f"and would show {request.which} of {request.model} in its place"
+            f"but would show {request.which} of {request.model} instead"
         )
         raise ChangedViewError(msg, hint=f"write it beside that one: {writing_command(repository, request)}")
 
@@ -51,7 +51,7 @@ def check_folder_kind(repository: Root, request: ViewRequest) -> None:
                 f"{from_here(request.root)} has a view for {SERVERS[command].title} ({file}) "
                 f"(expected an empty or absent folder, or one with views for {title} only)"
             )
-            raise UsageError(msg, hint=f"write it to a folder of its own: {beside}")
+            raise UsageError(msg, hint=f"write it to a separate folder: {beside}")
 
 
 def _files_of_views(place: Place) -> Iterator[tuple[str, str]]:

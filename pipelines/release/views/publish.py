@@ -76,8 +76,8 @@ def publish_view(
         msg = f"{request.command} needs {' and '.join(example.split()[0] for example in missing)}"
         raise UsageError(msg, hint=f"give for example {' '.join(missing)}")
     if not isinstance(request.root, Path) and not kind.reads_stores:
-        msg = f"{kind.reads} reads no view from {request.root} (expected a folder on this machine)"
-        raise UsageError(msg, hint="write it to a folder, and copy that")
+        msg = f"{kind.reads} cannot read a view from {request.root} (expected a folder on this machine)"
+        raise UsageError(msg, hint="write it to a folder, and copy that folder")
     to_serve = release_to_serve(repository, request.model, request.which, kind, variant=request.variant)
     check_folder(repository, request, overwrite=overwrite)
     place = place_of(request.root)

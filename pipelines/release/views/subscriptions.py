@@ -107,7 +107,7 @@ def forget_view(repository: Root, place: Root) -> tuple[ViewRequest, ...]:
     of_place = [(path, request) for path, request in followed if _is_same(request.place, place)]
     if not of_place:
         places = ", ".join(sorted({from_here(request.place) for _, request in followed})) or "none"
-        msg = f"no view in {from_here(absolute(place))} follows an alias (those that do: {places})"
+        msg = f"no view in {from_here(absolute(place))} follows an alias (views that do: {places})"
         raise UsageError(msg, hint="see them", command=command_on(repository, "views"))
     for path, _ in of_place:
         _remove(repository, "/".join(str(path).rsplit("/", 3)[1:]))

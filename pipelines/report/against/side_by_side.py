@@ -36,7 +36,7 @@ class Side:
 class SideBySide:
     """The contents of the page about `run` and an older run (`against`).
 
-    - `headline`: the change in one sentence. `reasons`: `(verdict, variant, why)` of changed variants that are no pass.
+    - `headline`: the change in one sentence. `reasons`: `(verdict, variant, why)` of changed variants that do not pass.
     - `speed_words`: whether speeds can be compared.
     - `changes`: differences of inputs and specs; None without any. `unchanged`: what is equal, in one sentence.
     """

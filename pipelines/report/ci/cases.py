@@ -34,7 +34,7 @@ class CaseStatus(StrEnum):
 class Case:
     """One check of a variant.
 
-    `name` includes the output. `message` is why it is no pass, `details` more on that, such as the hint. `output` is a
+    `name` includes the output. `message` is why it does not pass, `details` more, such as the hint. `output` is a
     warning or out-of-sample finding of a pass.
     """
 
@@ -156,7 +156,7 @@ def _cases_of(result: ComparisonResult) -> Iterator[Case]:
     findings: dict[str, list[str]] = {}
     for finding in result.edge_findings:
         findings.setdefault(f"{_PROBE}{finding.probe}", []).append(
-            f"edge finding: {finding.edge}: {finding.check}: {finding.detail}"
+            f"out-of-sample finding: {finding.edge}: {finding.check}: {finding.detail}"
         )
     for check in result.checks:
         yield _of_check(check, result, findings.pop(check.name, ()))

@@ -120,4 +120,4 @@ def _sentences(drawing: Drawing, grid: DrawnGrid, cells: list[_Cell], flips: lis
         rows = one_or_many(flipped, "one decision that differs", f"{number(flipped)} decisions that differ")
         yield f"{one_or_many(flipped, 'A cross is', 'Crosses are')} {rows}, at the score of the right class."
     elif drawing.boundary is not None:
-        yield "Nothing is decided otherwise."
+        yield "No decision differs."

@@ -22,8 +22,8 @@ _LEAD = (
 )
 _OF_FINDINGS = (
     "A correct conversion can differ on rows that are unlike every sample. The report lists such a difference as an "
-    "edge finding, which fails nothing unless the spec has edge: fail. If your service can receive such rows, declare "
-    "it in the spec, and they must pass. If it never can, declare that, and they do not run."
+    "out-of-sample finding, which fails nothing unless the spec has edge: fail. If your service can receive such rows, "
+    "declare it in the spec, and they must pass. If it never can, declare that, and they do not run."
 )
 _UNFIT = "inputs that the candidate does not accept or need not match"
 _PROBE_COLUMNS = heads(

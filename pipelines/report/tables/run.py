@@ -19,7 +19,7 @@ _UNMEASURED = "not measured, and why: "
 _WHY_LENGTH = 160
 _TRUSTED = "Evidence came with a pack, was not made on the machine that releases, and is trusted: {pack}."
 _BUILT = "built: the file was made and checked, and did not run here. That alone is never released."
-_BESIDE = "{verdict}: released is what passed; required and did not pass: {names}"
+_BESIDE = "{verdict}: passing variants are released; required ones that did not pass: {names}"
 _EMULATED = "emulated: the file ran on the CPU with every value rounded to its precision, as an absent device would."
 _EMULATED_ENGINE = (
     "emulated, of {names}: what ran on the CPU is the ONNX file that the engine was built from, held to the engine's "

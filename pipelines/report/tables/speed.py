@@ -31,7 +31,7 @@ def measured_speed(variant: VariantReport, benchmark: BenchmarkResult) -> tuple[
     if speed.artifact is None:
         return None, speed.error or "it could not be loaded"
     if variant.artifact is None or speed.artifact != variant.artifact.digest:
-        return None, "it was made again since: what was benchmarked is another file"
+        return None, "it was made again after the benchmark, which measured a different file"
     return speed, ""
 
 

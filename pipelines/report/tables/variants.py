@@ -28,7 +28,7 @@ from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.words.sentence import WITHIN, pair_of, render
 
 _SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")
-# Their limit is a minimum, so the number is no part of it.
+# Their limit is a minimum, so the number is not a part of it.
 _AT_LEAST = {"rows", "strata_coverage"}
 _METRIC = "gold_"
 _PROBE = "probe_"

@@ -14,7 +14,7 @@ def print_benchmark(report: ReportData, shown: Shown) -> None:
     """Print the tables and notes, and errors on standard error.
 
     If standard output holds JSON, there is no table, and notes go to standard error. A variant that does not run here
-    is no error of the benchmark.
+    is not an error of the benchmark.
     """
     to_stderr = shown.to_stderr
     result = report.benchmark

@@ -81,7 +81,7 @@ def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
     short, _, quoted = first.partition(_QUOTED)
     yield first if is_whole or not quoted or _LOG in first else f"{short} (-v prints all that was said)"
     if result.rows:
-        yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
+        yield f"{counted(result.rows, 'row')} had been compared by then, and a part gives no verdict"
     yield from hint
 
 

@@ -26,7 +26,7 @@ _NAMED_VALUES = 5
 
 
 def comparison_details(result: ComparisonResult) -> Iterator[str]:
-    """Yield every check of one comparison that is no pass, every remark and every note."""
+    """Yield every check of one comparison that is not a pass, every remark and every note."""
     yield from (*reasons(result, with_findings=False), *match_lines(result), *_probe_lines(result))
     yield from finding_lines({"": result})
     yield from (f"note: {note}" for note in result.notes)
@@ -105,7 +105,7 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
         differs = f"{finding.check}: {finding.detail}{f' (numbers of {first})' if len(by_name) > 1 else ''}"
         words = render(finding_words(edge, finding.about, say("text", text=differs), batches=finding.batches))
         names = f"{', '.join(by_name)}: " if any(by_name) else ""
-        yield f"edge finding: {names}probe_{probe}: {words}"
+        yield f"out-of-sample finding: {names}probe_{probe}: {words}"
         yield from _what_to_do(finding, has_spec=any(by_name))
     yield from _padding_lines(results)
 
@@ -125,8 +125,8 @@ def _padding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
 def _what_to_do(finding: ProbeFailureResult, *, has_spec: bool) -> Iterator[str]:
     can = how_to_declare(finding.if_it_occurs, has_spec=has_spec)
     never = how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)
-    yield f"  if the service can get such a row, it has to hold: {can}, or put one into the samples"
-    yield f"  if it never can, it need not be asked: {never}"
+    yield f"  if the service can receive such a row, let it fail: {can}, or add one to the samples"
+    yield f"  if it never can, leave such rows out: {never}"
     if finding.inputs is not None:
         yield f"  its inputs are in {finding.inputs}"
     if finding.again:

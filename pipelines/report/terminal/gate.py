@@ -70,7 +70,7 @@ def _verdict(held: RegressionCheck) -> str:
         return f"fail: {held.model}: {figures} worse than in {_release(held)}"
     if held.exit_code != ExitCode.PASS:
         names = ", ".join(item.variant for item in held.figures if item.verdict) or "a variant"
-        return f"error: {held.model}: {names} did not pass, and is in {_release(held)}"
+        return f"error: {held.model}: {names} did not pass, but is in {_release(held)}"
     return f"pass: {held.model}: nothing is worse than in {_release(held)}"
 
 

@@ -72,7 +72,7 @@ def _released(releases: Sequence[ReleaseOfRun]) -> Cell:
 def _unknown(runs: Sequence[ListedRun]) -> Iterator[str]:
     reasons = dict.fromkeys(item.unknown_releases for item in runs if item.unknown_releases)
     for reason in reasons:
-        yield from wrapped(f"note: what was released is not known: {reason}")
+        yield from wrapped(f"note: the releases are unknown: {reason}")
 
 
 def plan_lines(plan: CleaningPlan, *, is_done: bool) -> list[str]:
@@ -102,6 +102,6 @@ def _evidence_lines(plan: CleaningPlan, *, is_done: bool) -> Iterator[str]:
     if paths:
         what, places = ("stays" if is_done else "would stay"), ", ".join(from_here(path) for path in paths)
         yield from wrapped(
-            f"{what}: the evidence of what failed, since a later spec may not ask less of the same source without a "
+            f"{what}: the evidence of what failed, since a later spec may not check less of the same source without a "
             f"reason: {places}"
         )

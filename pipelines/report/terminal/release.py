@@ -122,8 +122,8 @@ def _damage(release: StoredRelease) -> Iterator[str]:
         version = max(release.damaged)
         command = command_on(repository_of_release(release.folder), "verify", release.model, str(version))
         yield (
-            f"warning: version {version} was made of the same, and its files are not any more what was released; "
-            f"see what it is: {command}"
+            f"warning: version {version} was made of the same files, but they changed since the release; "
+            f"see the changes: {command}"
         )
 
 
@@ -150,9 +150,9 @@ def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> I
         yield f"the decision on {name} never varied: {reason}"
     weaker = provenance.get("asked_less", ())
     for item in weaker:
-        yield f"asked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
+        yield f"checked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
     if weaker:
-        yield f"reason for asking less: {provenance['spec']['reason']}"
+        yield f"reason for checking less: {provenance['spec']['reason']}"
 
 
 def _kept_in_fp32(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
         for finding in provenance.get("edge_findings", {}).get(name, ()):
             occurs = finding["if_it_occurs"] or "put such rows into the samples"
             yield (
-                f"edge finding of {name}: {finding['edge']}, unlike every sample: outputs differ: "
+                f"out-of-sample finding of {name}: {finding['edge']}, unlike every sample: outputs differ: "
                 f"{finding['check']}: {finding['detail']}; if it can occur: {occurs}; "
                 f"if it never can: {finding['if_it_never_occurs'] or 'nothing has to be declared'}"
             )
@@ -183,9 +183,9 @@ def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, A
     for name in repaired:
         from paritygate.pipelines.repair.accepted import repair_text
 
-        yield f"{name} is of a repaired conversion: {repair_text(provenance['repairs'][name])}"
+        yield f"{name} comes from a repaired conversion: {repair_text(provenance['repairs'][name])}"
     for name in (name for name in names if name in provenance.get("emulated_not_passed", {})):
-        yield f"{name} passed as it ran, and does not on {provenance['emulated_not_passed'][name]}"
+        yield f"{name} passed as it ran, but does not on {provenance['emulated_not_passed'][name]}"
     for name in (name for name in names if name in provenance.get("probes_not_asked", {})):
         yield f"did not run for {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
     for name in (name for name in names if name in provenance.get("edge_not_asked", ())):

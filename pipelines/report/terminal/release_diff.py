@@ -37,7 +37,7 @@ def _lines(difference: ReleaseDiff, shown: Shown) -> Iterator[str]:
         for side in (difference.was, difference.now):
             yield from wrapped(_released(side), width=shown.width)
             for words in side.asked_less:
-                yield from wrapped(f"version {side.version} asks less: {words}", width=shown.width)
+                yield from wrapped(f"version {side.version} checks less: {words}", width=shown.width)
     for words in difference.not_compared:
         yield from wrapped(f"not compared: {words}", width=shown.width)
     for words in difference.signature:

@@ -80,7 +80,7 @@ def _next(repaired: ProposedRepair) -> Iterator[str]:
         return
     yield f"file: {repaired.file}"
     if repaired.accept is None:
-        yield "The file of this run is another one. Run the spec again."
+        yield "The file of this run differs. Run the spec again."
         return
     yield "It is released only if the spec accepts it. Add your name and the reason:"
     lines = how_to_accept(repaired)

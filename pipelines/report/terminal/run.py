@@ -184,7 +184,7 @@ def _reused(outcome: RunOutcome) -> Iterator[str]:
     judged = sum(job.is_judged_anew for job in taken)
     if judged:
         were = "1 comparison was" if judged == 1 else f"{judged} comparisons were"
-        yield f"{were} judged anew, and no model was asked"
+        yield f"{were} judged again without running a model"
     taken = [job for job in taken if not job.is_judged_anew]
     if not taken:
         return
@@ -193,7 +193,7 @@ def _reused(outcome: RunOutcome) -> Iterator[str]:
     how_many = f"all {len(taken)}" if len(taken) == len(outcome.jobs) else f"{len(taken)} of {len(outcome.jobs)}"
     why = "since nothing that they read has changed"
     were = "was" if len(taken) == 1 else "were"
-    yield f"{how_many} jobs {were} reused from {whence}, {why}; --no-cache does them anew"
+    yield f"{how_many} jobs {were} reused from {whence}, {why}; --no-cache runs them again"
 
 
 def _next_command(outcome: RunOutcome) -> str:

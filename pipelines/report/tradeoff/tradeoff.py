@@ -88,7 +88,7 @@ def _emulated(variants: Sequence[VariantReport]) -> Iterable[str]:
     names = [variant.name for variant in absent if variant.emulated is not None]
     if names:
         noun = "row" if len(names) == 1 else "rows"
-        yield f"The emulated {noun} of {', '.join(names)}: the device is absent, so how fast it is there is not known."
+        yield f"The emulated {noun} of {', '.join(names)}: the device is absent, so its speed there is unknown."
 
 
 def _in_words(point: TradeoffPoint) -> str:

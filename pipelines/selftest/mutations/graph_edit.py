@@ -110,7 +110,7 @@ class GraphEdit:
         return self._tensor(name) is not None
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """Return a copy of a constant's values; None if it is no constant."""
+        """Return a copy of a constant's values; None if it is not a constant."""
         import onnx
 
         tensor = self._tensor(name)

@@ -220,7 +220,7 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
             near = meant(name, MUTATIONS)
             msg = f"--fault {name!r} is not a planted fault or equivalent rewrite{near}"
             nearest = ", ".join(nearest_first(name, MUTATIONS)[:_NAMED])
-            raise UsageError(msg, hint=f"write one of: {nearest}; all {len(MUTATIONS)} are planted without --fault")
+            raise UsageError(msg, hint=f"write one of: {nearest}; without --fault, all {len(MUTATIONS)} are planted")
     return tuple(name for name in MUTATIONS if not wanted or name in wanted)
 
 
@@ -229,7 +229,7 @@ def mutate(
 ) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
     """Return the mutated model and the change, using up the given model; raise UsageError for an unknown fault."""
     if name not in MUTATIONS:
-        msg = f"no fault {name!r} exists"
+        msg = f"no fault is named {name!r}"
         raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
     edit = GraphEdit(model)
     outcome = MUTATIONS[name].apply(edit, context)
@@ -241,7 +241,7 @@ def mutate_file(source: Path, name: str, context: MutationContext, target: Path)
 
     Raises:
         UsageError: There is no such fault.
-        InputFileError: `source` is no ONNX model.
+        InputFileError: `source` is not an ONNX model.
         StorageError: The disk is full.
     """
     import onnx
@@ -256,5 +256,5 @@ def mutate_file(source: Path, name: str, context: MutationContext, target: Path)
     try:
         check_onnx(target)
     except InputFileError as err:
-        return NotApplicable(f"what comes of it is no valid model: {err}")
+        return NotApplicable(f"the result is not a valid model: {err}")
     return mutated

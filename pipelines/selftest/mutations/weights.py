@@ -201,7 +201,7 @@ def weights_int8(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable
 
 
 def _within(array: Weight, rounded: Weight, largest: float) -> Weight:
-    """Return rounded values, except beyond the precision's range, because a mask's stand-in for -inf is no weight."""
+    """Return rounded values, except beyond the precision's range: a mask's stand-in for -inf is not a weight."""
     is_held = (np.abs(array) <= largest) & np.isfinite(rounded)
     return np.where(is_held, rounded, array)
 

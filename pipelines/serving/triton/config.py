@@ -63,10 +63,10 @@ class WarmupInput:
 
 
 def check_own(own: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the spec's own values are no fields or types of Triton, or not the spec's to set."""
+    """Raise ConfigError if the spec's own values are not fields or types of Triton, or not the spec's to set."""
     for name, why in _NOT_OWN.items():
         if name in own:
-            raise ConfigError(f"{name!r} is not for serve.triton to say: {why}")
+            raise ConfigError(f"{name!r} must not be in serve.triton: {why}")
     config_of(_without_none(own))
 
 
@@ -121,7 +121,7 @@ def _dims_of(spec: TensorSpec, *, is_batched: bool) -> list[int]:
         UsageError: The rank is unknown.
     """
     if spec.shape is None:
-        msg = f"not even the rank of {spec.name!r} is known, and Triton has to be told its dims"
+        msg = f"the rank of {spec.name!r} is unknown, but Triton needs its dims"
         raise UsageError(msg, hint="declare the shape in the spec: model.outputs, and release it again")
     dims = [size if isinstance(size, int) else _ANY for size in spec.shape]
     return dims[1:] if is_batched else dims

@@ -162,7 +162,7 @@ def _warmup(config: Mapping[str, Any], view: View) -> Iterator[str]:
             yield f"{what} has batch_size {size} (allowed: 1 to {most}): more kills the whole server"
         tensors = request.get("inputs", {})
         if set(tensors) != set(inputs):
-            yield f"{what} gives {', '.join(tensors) or 'nothing'}, and the model takes {', '.join(map(str, inputs))}"
+            yield f"{what} gives {', '.join(tensors) or 'nothing'}, but the model expects {', '.join(map(str, inputs))}"
         for name, tensor in tensors.items():
             if name in inputs:
                 yield from (f"{what}: {name} {words}" for words in _warmup_input(tensor, inputs[name], view))
@@ -171,7 +171,7 @@ def _warmup(config: Mapping[str, Any], view: View) -> Iterator[str]:
 def _warmup_input(given: Mapping[str, Any], wanted: Mapping[str, Any], view: View) -> Iterator[str]:
     dims, kind = _dims(given), given.get("data_type", "TYPE_INVALID")
     if kind != wanted.get("data_type"):
-        yield f"is {kind}, and the model takes {wanted.get('data_type')}"
+        yield f"is {kind}, but the model expects {wanted.get('data_type')}"
     allowed = _dims(wanted)
     fits = len(dims) == len(allowed) and all(b in {_ANY, a} for a, b in zip(dims, allowed, strict=False))
     if any(dim < 1 for dim in dims) or not fits:
@@ -210,7 +210,7 @@ def _version_policy(config: Mapping[str, Any], view: View) -> Iterator[str]:
         yield "version_policy is the latest 0 versions: none is served"
     wanted = [int(version) for version in policy.get("specific", {}).get("versions", [])]
     if "specific" in policy and (not wanted or any(version not in view.versions for version in wanted)):
-        yield f"version_policy asks for the versions {wanted}, and there are: {there}"
+        yield f"version_policy names the versions {wanted}, and there are: {there}"
     elif not view.versions:
         yield f"there is no version that could be served (folders: {', '.join(view.folders) or 'none'})"
 
@@ -219,7 +219,7 @@ def _version_folders(config: Mapping[str, Any], view: View) -> Iterator[str]:
     del config
     for name in view.folders:
         if name != "warmup" and not _VERSION.fullmatch(name):
-            yield f"the folder {name!r} is no version (allowed: a number without a leading 0): it is ignored"
+            yield f"the folder {name!r} is not a version (allowed: a number without a leading 0): it is ignored"
 
 
 def _model_file(config: Mapping[str, Any], view: View) -> Iterator[str]:

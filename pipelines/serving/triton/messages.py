@@ -109,7 +109,7 @@ def config_of(data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message of pr
     for name in data:
         if name not in FIELDS:
             nearest = ", ".join(nearest_first(str(name), FIELDS)[:5])
-            raise ConfigError(f"{name!r} is no field of a model configuration that is known here (nearest: {nearest})")
+            raise ConfigError(f"{name!r} is not a known field of a model configuration (nearest: {nearest})")
     return message_of(data, config_class())
 
 

@@ -50,10 +50,10 @@ def server_of(release: str) -> ServerRelease:
     """Return the contents of a release of Triton, or of the next older known one.
 
     Raises:
-        UsageError: It is no release, or older than all known ones.
+        UsageError: It is not a release, or older than all known ones.
     """
     older = [name for name in SERVERS if name <= release]
     if not _RELEASE.fullmatch(release) or not older:
-        msg = f"{release!r} is no release of Triton that is known (allowed: {min(SERVERS)} and later, as YY.MM)"
+        msg = f"{release!r} is not a known release of Triton (allowed: {min(SERVERS)} and later, as YY.MM)"
         raise UsageError(msg, hint="write for example --server 25.10, as the container's tag begins")
     return SERVERS[max(older)]

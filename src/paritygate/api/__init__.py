@@ -339,7 +339,7 @@ def _check_devices(objects: Mapping[str, Any], device: str) -> None:
 
             own = device_of(model).type
             if own != device:
-                msg = f"the module {type(model).__name__} is on device {own!r}, and the comparison runs on {device!r}"
+                msg = f"the module {type(model).__name__} is on device {own!r}, but the comparison runs on {device!r}"
                 raise UsageError(msg, hint=f"move it first: module.to({device!r}); or give device={own!r}")
 
 

@@ -45,23 +45,20 @@ class Capabilities:
         self._check_workspace(settings.workspace_mb)
         if settings.version_compatible and not self.has_version_compatible:
             msg = f"{self.title} cannot make engines for other versions (version_compatible was requested)"
-            raise UsageError(msg, hint="leave version_compatible out, and build again with each version that serves")
+            raise UsageError(msg, hint="leave version_compatible out, and build again with every version that serves")
         if settings.timing_cache is not None and not self.has_timing_cache:
             msg = f"{self.title} keeps no timings (timing_cache {settings.timing_cache} was requested)"
             raise UsageError(msg, hint="leave timing_cache out")
 
     def check_precision(self, precision: Precision) -> None:
-        """Raise UsageError if the library does not compute in the precision, or no engine has it."""
-        if precision not in DTYPE_OF_PRECISION:
-            msg = f"no engine is built in {precision} (allowed: {', '.join(map(str, DTYPE_OF_PRECISION))})"
-            raise UsageError(msg, hint="give one of these in the target, such as tensorrt-fp16")
+        """Raise UsageError if the library does not compute in the precision."""
         dtype = DTYPE_OF_PRECISION[precision]
         if dtype not in self.dtypes:
             msg = f"{self.title} has no dtype {dtype}, which {precision} needs (it has: {self._dtypes})"
             raise UsageError(msg, hint="install a later version, or choose another precision")
         # Also for fp32, because a library without the switch computes fp32 in TF32.
         if precision in {Precision.FP32, Precision.TF32} and not self.has_tf32_flag:
-            msg = f"{self.title} has no switch for TF32, and {precision} cannot be told from it"
+            msg = f"{self.title} has no switch for TF32, so {precision} would be the same"
             raise UsageError(msg, hint="install another version, or choose another precision")
 
     @property
@@ -76,7 +73,7 @@ class Capabilities:
         if self.compute_capabilities:
             hint = f"name the GPUs instead: compute_capabilities, of {', '.join(self.compute_capabilities)}"
         else:
-            hint = "choose one of these, and build on every kind of GPU that serves"
+            hint = "choose one of these, and build on every kind of GPU that you serve on"
         raise UsageError(msg, hint=hint)
 
     def _check_compute_capabilities(self, asked: tuple[str, ...]) -> None:

@@ -65,7 +65,7 @@ def check_gpu(record: EngineRecord, gpu: Gpu, offered: tuple[str, ...] = ()) -> 
         _check_target(record.settings.compute_capabilities, gpu, offered)
         return ()
     if record.built_on is None:
-        return ("its record does not say on which GPU it was built",)
+        return ("its record does not name the GPU that it was built on",)
     return _check_built_on(record.settings.hardware_compatibility, record.built_on, gpu)
 
 
@@ -89,7 +89,7 @@ def _check_built_on(level: HardwareCompatibility, built_on: Mapping[str, Any], g
     if not _is_for(level, there, gpu.capability):
         if level is HardwareCompatibility.AMPERE_PLUS:
             raise BackendError(f"{built} for compute capability 8.0 and later; {here}", hint=BUILD_HERE)
-        msg = f"{built}, and runs on that alone; {here}"
+        msg = f"{built}, and runs only there; {here}"
         hint = f"{BUILD_HERE}; tensorrt: {{hardware_compatibility: ampere_plus}} makes one for 8.0 and later"
         raise BackendError(msg, hint=hint)
     if built_on["name"] == gpu.name:
@@ -109,7 +109,7 @@ def why_not_built_for(device: str, facts: Mapping[str, Any]) -> str:
     settings = facts.get("engine_settings")
     library = facts.get("library")
     if not isinstance(settings, Mapping) or library not in {TENSORRT, TENSORRT_RTX}:
-        return "does not say which GPUs it was built for"
+        return "does not name the GPUs that it was built for"
     if library == TENSORRT_RTX:
         return _why_not_rtx(device, match[1], settings)
     return _why_not_tensorrt(device, match[1], settings, facts.get("built_on"))
@@ -127,7 +127,7 @@ def _why_not_tensorrt(
 ) -> str:
     built_for = str((built_on or {}).get("capability", ""))
     if not built_for.isdecimal():
-        return "does not say which GPU it was built on"
+        return "does not name the GPU that it was built on"
     level = str(settings.get("hardware_compatibility"))
     if _is_for(level, built_for, capability):
         return ""
@@ -143,9 +143,9 @@ def require_builder(name: str) -> None:
     """
     # Before the packages, whose installation is useless without a GPU.
     if FORMATS[name].is_built_on_gpu and gpu_of_machine() is None:
-        msg = f"{TITLES[name]} builds engines on the GPU that runs them, and this machine has none"
+        msg = f"{TITLES[name]} builds engines on the GPU that runs them, but this machine has none"
         hint = (
-            "take the run to a machine with a GPU: convert-and-validate pack --run DIR; on that machine: "
+            "move the run to a machine with a GPU: convert-and-validate pack --run DIR; on that machine: "
             "convert-and-validate unpack PACK, then convert-and-validate build --run DIR"
         )
         raise MissingGpuError(msg, hint=hint)

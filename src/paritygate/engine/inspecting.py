@@ -103,7 +103,7 @@ def _check_tensor(engine: Any, spec: TensorSpec) -> None:  # noqa: ANN401
 
 
 def _agrees(found: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
-    # A size that only the engine knows is no contradiction.
+    # A size that only the engine knows is not a contradiction.
     return len(found) == len(wanted) and all(
         not isinstance(dim, int) or size in {dim, _OPEN} for size, dim in zip(found, wanted, strict=True)
     )
@@ -121,7 +121,7 @@ def _check_profile_of(engine: Any, name: str, shapes: ProfileShapes) -> None:  #
 
 
 def _differs(found: str, recorded: str) -> None:
-    msg = f"the engine is not what its {RECORD_FILE} says: {found}; recorded is {recorded}"
+    msg = f"the engine differs from its {RECORD_FILE}: {found}, expected {recorded}"
     raise BackendError(msg, hint=BUILD_AGAIN)
 
 

@@ -45,7 +45,7 @@ DTYPE_OF_PRECISION: Mapping[Precision, str] = {
     Precision.INT8: "INT8",
 }
 QUANTIZE = "QUANTIZE"
-# Layers of networks and engines that do not compute: a cast to HALF is no computation in it. It is no list of those
+# Layers of networks and engines that do not compute: a cast to HALF computes nothing in it. They are listed, not those
 # that compute, because an unknown layer of a later version counts as computing.
 MOVING = frozenset(
     {"ASSERTION", "CAST", "CONCATENATION", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT",
@@ -92,7 +92,7 @@ def open_library(name: str) -> EngineLibrary:
         module = _import_rtx() if name == TENSORRT_RTX else importlib.import_module("tensorrt")
     except (ImportError, OSError) as err:
         reason = first_line(err)
-        msg = f"{TITLES[name]} is installed and does not load: {reason}"
+        msg = f"{TITLES[name]} is installed but does not load: {reason}"
         extra = "tensorrt-rtx" if name == TENSORRT_RTX else "gpu"
         raise MissingBackendError(msg, hint=f"install it with its libraries: {install_command(extra)}") from err
     return EngineLibrary(name=name, module=module)
@@ -105,8 +105,8 @@ def _set_polygraphy(name: str) -> None:
     # Always imported here, so that Polygraphy has the library that is opened first.
     config = importlib.import_module("polygraphy.config")
     if bool(config.USE_TENSORRT_RTX) != wanted:
-        msg = f"this process has Polygraphy set to the other library already, and cannot open {TITLES[name]} too"
-        raise BackendError(msg, hint="open it in a process of its own")
+        msg = f"this process already uses Polygraphy with the other library, so it cannot open {TITLES[name]}"
+        raise BackendError(msg, hint="open it in a separate process")
 
 
 def _import_rtx() -> ModuleType:

@@ -48,7 +48,7 @@ class EngineRecord:
         """Return the record beside the engine; raise InputFileError if it is missing or corrupt."""
         path = engine.parent / RECORD_FILE
         if not path.is_file():
-            msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
+            msg = f"{engine} has no {RECORD_FILE} beside it, which lists its inputs, precision and versions"
             raise InputFileError(msg, hint="give an unchanged engine", command="convert-and-validate build --run DIR")
         try:
             data = read_json(path)

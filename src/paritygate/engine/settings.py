@@ -48,7 +48,7 @@ def profile_of(signature: Signature) -> dict[str, ProfileShapes]:
     """
     unknown = list(dict.fromkeys(_unknown(signature)))
     if unknown:
-        msg = f"an engine is built for a range of shapes, and no sizes are declared of {', '.join(unknown)}"
+        msg = f"an engine needs a range of shapes, but no sizes are declared for {', '.join(unknown)}"
         raise UsageError(msg, hint="declare them, such as model.dims: {batch: {min: 1, opt: 8, max: 64}}")
     return {spec.name: _shapes(spec, signature.dims) for spec in signature.inputs}
 

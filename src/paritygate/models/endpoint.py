@@ -40,7 +40,7 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndpointLimits:
-    """Limits on the requests of one process, so that a comparison is no attack on the server."""
+    """Limits on the requests of one process, so that a comparison is not an attack on the server."""
 
     requests: float = 100_000
     requests_per_second: float = 200
@@ -83,7 +83,7 @@ def parse_endpoint(text: str, *, is_mapped: bool = False) -> Endpoint:
             host = f"{parts.scheme}://{parts.netloc}"
             return Endpoint(protocol=Protocol.JSON, host=host, path=path, prefix="", model=model)
     allowed = f"allowed: {_ALLOWED}, any other http:// with --endpoint-json"
-    msg = f"{shown_address(text)} is no address of a model on a server ({allowed})"
+    msg = f"{shown_address(text)} is not an address of a model on a server ({allowed})"
     hint = "write for example http://127.0.0.1:8000/v2/models/NAME"
     if "@" in text or "?" in text:
         hint += ", without a user, a password and a query: they are not sent"
@@ -98,7 +98,7 @@ def _parts_of(text: str) -> SplitResult | None:
         parts = urlsplit(text)
         is_one = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        # The port is no number, or the brackets hold no IPv6 address.
+        # The port is not a number, or the brackets hold no IPv6 address.
         return None
     more = parts.query or parts.fragment or "@" in parts.netloc or any(ch.isspace() for ch in text)
     return parts if is_one and text.isprintable() and not more else None

@@ -75,7 +75,7 @@ def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, take
     for name in takes:
         if name not in shapes:
             msg = f"the samples have no {name!r}, which --takes names (they have: {', '.join(shapes)})"
-            raise UsageError(msg, hint="name what the samples hold")
+            raise UsageError(msg, hint="name inputs that the samples hold")
     for name, shape in shapes.items():
         other_shape = declared.get(name)
         if other_shape is not None and len(other_shape) == len(shape):
@@ -110,7 +110,7 @@ def _common(one: tuple[int | str | None, ...], other: tuple[int | str | None, ..
 def signature_seen(example: Example, inputs: Iterable[str], answer: object, rename: Mapping[str, str]) -> Signature:
     """Return the signature of a model, under the names served, by its `answer` to `inputs` of the example.
 
-    `inputs` are the model's own names. Parts of the answer that are no tensors are left out.
+    `inputs` are the model's own names. Parts of the answer that are not tensors are left out.
 
     Raises:
         UsageError: The answer has no tensor, or one of an unsupported dtype.

@@ -93,11 +93,11 @@ def _check_dims(rule: FixedShape) -> None:
     symbols = _symbols(rule.signature.inputs)
     for name, size in rule.dims.items():
         if name not in symbols:
-            msg = f"dim {name!r} is no symbolic dim of the inputs (they have: {', '.join(symbols) or 'none'})"
+            msg = f"dim {name!r} is not a symbolic dim of the inputs (they have: {', '.join(symbols) or 'none'})"
             raise UsageError(msg, hint="fix one of these dims, or name it in model.inputs")
         allowed = rule.signature.dims.get(name)
         if allowed is not None and not allowed.min <= size <= allowed.max:
-            msg = f"dim {name!r} is fixed at {size}, and model.dims allows {allowed.min} to {allowed.max}"
+            msg = f"dim {name!r} is fixed at {size}, but model.dims allows {allowed.min} to {allowed.max}"
             raise UsageError(msg, hint="fix a size in this range, or widen it in model.dims")
 
 
@@ -109,9 +109,9 @@ def _check_rows(rule: FixedShape) -> None:
         shape = spec.shape or ()
         if rows in shape[1:]:
             msg = f"dim {rows!r} counts rows but is not axis 0 of the input {spec}"
-            raise UsageError(msg, hint="rows are cut at axis 0 alone: fix other dims, or give that one another name")
+            raise UsageError(msg, hint="fix other dims, or rename that one, because rows are cut only at axis 0")
         if shape and shape[0] != rows and not isinstance(shape[0], int):
-            msg = f"dim {rows!r} is fixed, and the rows of the input {spec} are counted by another dim"
+            msg = f"dim {rows!r} is fixed, but the rows of the input {spec} are counted by another dim"
             raise UsageError(msg, hint=f"name axis 0 of every input {rows!r} in model.inputs")
 
 
@@ -121,16 +121,16 @@ def _check_pad(rule: FixedShape) -> None:
     }
     for name in rule.pad:
         if name not in needed:
-            msg = f"pad names {name!r}, which no fixed dim is filled up in (allowed: {', '.join(needed) or 'none'})"
-            raise UsageError(msg, hint="rows are filled up by repetition and need no value: leave it out")
+            msg = f"pad names {name!r}, which no fixed dim pads (allowed: {', '.join(needed) or 'none'})"
+            raise UsageError(msg, hint="leave it out, because rows are repeated and need no value")
     for name, spec in needed.items():
         if name not in rule.pad:
-            msg = f"the input {spec} has a fixed dim besides rows, and pad has no value to fill it up with"
-            raise UsageError(msg, hint=f"name the value that fills up shorter inputs, such as pad: {{{name}: 0}}")
+            msg = f"the input {spec} has a fixed dim besides rows, but pad has no value for it"
+            raise UsageError(msg, hint=f"name the value that pads shorter inputs, such as pad: {{{name}: 0}}")
         for dtype in (spec.dtype, rule.dtypes.get(name, spec.dtype)):
             if not _holds(dtype, rule.pad[name]):
-                msg = f"pad gives {rule.pad[name]:g} for {name!r}, which {dtype} does not hold"
-                raise UsageError(msg, hint="give a value that is one of the input's dtype")
+                msg = f"pad gives {rule.pad[name]:g} for {name!r}, which {dtype} cannot hold"
+                raise UsageError(msg, hint="give a value of the input's dtype")
 
 
 def _holds(dtype: str, value: float) -> bool:
@@ -149,7 +149,7 @@ def _check_dtypes(rule: FixedShape) -> None:
     for name, dtype in rule.dtypes.items():
         if name not in inputs:
             msg = f"dtypes names {name!r}, which is not an input (inputs: {', '.join(inputs)})"
-            raise UsageError(msg, hint="name inputs only: outputs keep their dtypes")
+            raise UsageError(msg, hint="name only inputs, because outputs keep their dtypes")
         own = inputs[name].dtype
         is_exact = (own, dtype) == ("int64", "int32") or (is_integer_dtype(own) and dtype == "float32")
         if own != dtype and not is_exact:
@@ -157,15 +157,15 @@ def _check_dtypes(rule: FixedShape) -> None:
                 f"the input {inputs[name]} cannot be given as {dtype!r} "
                 "(allowed: int32 for int64, float32 for integers and bool)"
             )
-            raise UsageError(msg, hint="leave the dtype unchanged: other casts lose values")
+            raise UsageError(msg, hint="leave the dtype unchanged, because other casts lose values")
 
 
 def _check_outputs(rule: FixedShape) -> None:
     rows, symbols = rule.rows_dim, _symbols(rule.signature.inputs)
     for spec in rule.signature.outputs:
         if rows is not None and (spec.shape or ()).count(rows) != 1:
-            msg = f"dim {rows!r} is fixed, and the output {spec} has it not exactly once: its rows cannot be told"
-            raise UsageError(msg, hint=f"fix other dims, or say in model.outputs which dim is {rows!r}")
+            msg = f"dim {rows!r} is fixed, but the output {spec} does not have it exactly once"
+            raise UsageError(msg, hint=f"fix other dims, or name the dim {rows!r} in model.outputs")
         if not rule.padded_dims:
             continue
         if spec.shape is None or any(not isinstance(dim, int) and dim not in symbols for dim in spec.shape):

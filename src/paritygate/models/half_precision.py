@@ -27,7 +27,7 @@ def half_dtype(tensors: Iterable[torch.Tensor]) -> str | None:
 
 
 def half_dtype_of_model(model: Any) -> str | None:  # noqa: ANN401 - a model of any framework, or None
-    """Return `half_dtype` of a model object; None if it is no PyTorch module."""
+    """Return `half_dtype` of a model object; None if it is not a PyTorch module."""
     is_module = any(cls.__module__ == "torch.nn.modules.module" for cls in type(model).__mro__)
     return half_dtype(model.parameters()) if is_module else None
 

@@ -34,7 +34,7 @@ def class_of_weights(weights: Path, *, command: str = "") -> str:
         MissingBackendError: The package transformers is not installed.
     """
     if importlib.util.find_spec("transformers") is None:
-        msg = f"{weights} is a folder of Hugging Face, and the package transformers is not installed"
+        msg = f"{weights} is a Hugging Face folder, but the package transformers is not installed"
         raise MissingBackendError(msg, hint="install it: pip install transformers")
     config = read_config(weights / CONFIG)
     named = config.get("architectures")
@@ -68,7 +68,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as err:
         raise InputFileError(f"{path} cannot be read: {err}", hint="save the model again with save_pretrained") from err
     if not isinstance(config, dict):
-        msg = f"{path} is no configuration of a model (got {a_or_an(type(config).__name__)}, expected an object)"
+        msg = f"{path} is not a configuration of a model (got {a_or_an(type(config).__name__)}, expected an object)"
         raise InputFileError(msg, hint="save the model again with save_pretrained")
     return config
 
@@ -83,6 +83,6 @@ def load_weights(weights: Path) -> Any:  # noqa: ANN401 - a torch.nn.Module, and
     options = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
     model = getattr(transformers, kind).from_pretrained(weights, **options)
     if hasattr(model.config, "use_cache"):
-        # A cache of earlier tokens is no output that is compared.
+        # A cache of earlier tokens is not an output that is compared.
         model.config.use_cache = False
     return model.float()

@@ -47,7 +47,7 @@ def read_json_mapping(path: Path) -> JsonMapping:
 
     Raises:
         InputFileError: It cannot be read.
-        UsageError: It is no mapping of this form.
+        UsageError: It is not a mapping of this form.
     """
     import yaml
 
@@ -106,7 +106,7 @@ def _check_apart(mapping: JsonMapping, what: str) -> None:
 
 def _keys(data: object, allowed: tuple[str, ...] | None, what: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
-        _refuse(f"{what} is {data!r}, and no mapping" if data is not None else f"{what} is missing")
+        _refuse(f"{what} is {data!r}, not a mapping" if data is not None else f"{what} is missing")
     for name in data:
         if not isinstance(name, str) or (allowed is not None and name not in allowed):
             names = ", ".join(nearest_first(str(name), allowed or ()))
@@ -127,7 +127,7 @@ def _field(path: object, what: str) -> str | None:
     if path is None:
         return None
     if not isinstance(path, str) or not path or (path != BODY and not all(path.split("."))):
-        _refuse(f"{what} is {path!r}, and no field (such as scores, result.scores, or . for all of it)")
+        _refuse(f"{what} is {path!r}, not a field (such as scores, result.scores, or . for all of it)")
     return path
 
 

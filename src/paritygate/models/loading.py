@@ -113,7 +113,7 @@ def kind_of_live(model: object) -> SourceKind:
     """Return the kind of an object that is given as a model, without importing any framework.
 
     Raises:
-        UsageError: It is no PyTorch module, no Keras model and no function.
+        UsageError: It is not a PyTorch module, Keras model or function.
     """
     try:
         return kind_of_object(model)

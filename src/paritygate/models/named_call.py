@@ -84,7 +84,7 @@ def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str
         raise UsageError(msg, hint="name the inputs as the parameters are, or rename: {parameter: name served}")
     most = len([item for item in parameters if item.kind in _POSITIONAL])
     if len(required) > len(names) or (len(names) > most and inspect.Parameter.VAR_POSITIONAL not in kinds):
-        msg = f"{what} does not take {counted(len(names), 'input')} in order (its parameters: {_listed(named)})"
+        msg = f"{what} does not accept {counted(len(names), 'input')} in order (its parameters: {_listed(named)})"
         raise UsageError(msg, hint="declare its inputs under the names of its parameters")
     return False
 

@@ -39,7 +39,7 @@ def check_is_recorded(loaded: LoadedModel, recorded: Mapping[str, Any]) -> None:
 def source_changed(name: object, change: str) -> ArtifactIntegrityError:
     """Return the error of a file, or another part of a source, that changed since the reference was recorded."""
     return ArtifactIntegrityError(
-        f"the source is not what the reference was recorded from: {name} {change}",
+        f"the source differs from that of the recorded reference: {name} {change}",
         hint="start a new run",
         command="convert-and-validate run SPEC",
     )

@@ -118,7 +118,7 @@ def parse_source(text: str, folder: Path) -> ModelRef:
     """Return the model written as `text`, a path relative to `folder` or `module:callable`, without importing it.
 
     Raises:
-        InputFileError: The path does not exist, is no model of a known kind, or an engine without its record.
+        InputFileError: The path does not exist, is not a model of a known kind, or an engine without its record.
     """
     if is_object_path(text) and not is_there(folder / text):
         return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text)
@@ -126,7 +126,7 @@ def parse_source(text: str, folder: Path) -> ModelRef:
     if not is_there(path):
         module = path.with_name(f"{path.name}.py")
         if path.name.isidentifier() and module.is_file():
-            msg = f"model {path} does not exist, and {module.name} is Python code"
+            msg = f"model {path} does not exist, but {module.name} is Python code"
             raise InputFileError(msg, hint=f"name the function in it that returns the model: {path.name}:FUNCTION")
         msg = f"model {path} does not exist{beside_meant(path)}"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
@@ -137,13 +137,13 @@ def with_signature_key(model: ModelRef, key: str | None, where: str) -> ModelRef
     """Return the model with one of its signatures chosen; unchanged for None. `where` names the option in messages.
 
     Raises:
-        UsageError: It is no SavedModel, which alone has several.
+        UsageError: It is not a SavedModel, which alone has several.
     """
     if key is None:
         return model
     if not (model.kind is SourceKind.SAVEDMODEL or _is_tensorflow_serving(model)):
         what = "recorded outputs" if model.is_recorded else f"a model of kind {str(model.kind)!r}"
-        msg = f"{where} names the signature {key!r}, and {model.text} is {what}: only a SavedModel has signatures"
+        msg = f"{where} names the signature {key!r}, and {model.text} is {what}, but only a SavedModel has signatures"
         raise UsageError(msg, hint=f"leave {where} out, or give a SavedModel folder")
     return replace(model, signature_key=key)
 
@@ -175,7 +175,7 @@ def _kind_of_path(path: Path) -> SourceKind:
         if (path / "saved_model.pb").is_file():
             return SourceKind.SAVEDMODEL
         if (path / _CONFIG).is_file():
-            msg = f"{path} is a folder of Hugging Face's, which is loaded by Python"
+            msg = f"{path} is a Hugging Face folder, which only Python code can load"
             hint = f"write a spec and the module that loads it: convert-and-validate init {path} --samples FILE"
             raise InputFileError(msg, hint=hint)
         msg = f"{path} is not a TensorFlow SavedModel: the folder has no saved_model.pb"
@@ -184,11 +184,11 @@ def _kind_of_path(path: Path) -> SourceKind:
         return _kind_of_engine(path)
     kind = _KIND_OF_SUFFIX.get(path.suffix)
     if kind is None and (path.parent / _CONFIG).is_file():
-        msg = f"{path} is one file of a folder of Hugging Face's (got {path.suffix!r}, expected the folder)"
+        msg = f"{path} is one file of a Hugging Face folder (got {path.suffix!r}, expected the folder)"
         raise InputFileError(msg, hint=f"name the folder: {path.parent}")
     if kind is None:
         allowed = f"{', '.join(_KIND_OF_SUFFIX)}, {_ENGINE_SUFFIX}, a SavedModel folder"
-        msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
+        msg = f"{path} is not a model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
         raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
     if kind in _ARCHIVES and not zipfile.is_zipfile(path):
         what, hint = _ARCHIVES[kind]
@@ -258,7 +258,7 @@ def _has_to_be_given_something(function: Callable[..., Any]) -> bool:
 def check_is_no_function(source: ModelRef) -> None:
     """Raise UsageError if a loaded source is a function, because it cannot be inspected or converted."""
     if source.kind is SourceKind.FUNCTION:
-        msg = f"{source.text} is a function with an argument: compare accepts it, but it is not a model"
+        msg = f"{source.text} is a function with an argument, which only compare accepts"
         raise UsageError(msg, hint="name a function without arguments that returns the model")
 
 

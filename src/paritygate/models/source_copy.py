@@ -87,7 +87,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
         data = read_json(path)
         check_names(data["files"])
         if not is_object_path(data["text"]):
-            msg = f"{data['text']!r} is no module:callable"
+            msg = f"{data['text']!r} is not a module:callable"
             raise ValueError(msg)  # noqa: TRY301 - it is corrupt like the others
         return SourceCopy(
             text=str(data["text"]),
@@ -123,7 +123,7 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
             raise ArtifactIntegrityError(msg, hint=_AGAIN)
     digest = digest_of_parameters(loaded_ref.kind, model)
     if digest != copy.digest:
-        msg = f"the copy of {source.text} in {source.folder} makes other parameters ({digest}) than those recorded"
+        msg = f"the copy of {source.text} in {source.folder} has parameters ({digest}) that differ from those recorded"
         hint = f"{_AGAIN}; a callable must return the same model every time; name its files in model.files"
         raise ArtifactIntegrityError(msg, hint=hint)
     return loaded_ref, model

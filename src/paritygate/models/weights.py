@@ -63,7 +63,7 @@ class _Counts:
         elements = fp16 = bf16 = 0
         for chunk in _chunks(flat):
             bits = chunk.view(np.uint32)
-            # A zero fits into everything, and a pruned model is no rounded one.
+            # A zero fits into everything, and a pruned model is not a rounded one.
             zeros = chunk.size - int(np.count_nonzero(chunk))
             elements += chunk.size - zeros
             fp16 += chunk.size - int(np.count_nonzero(bits & _FP16_SPARE_BITS)) - zeros

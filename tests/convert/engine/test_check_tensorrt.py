@@ -105,7 +105,7 @@ def test_an_engine_that_is_not_what_its_record_says_is_refused(
     monkeypatch.setattr(check_tensorrt, "gpu_of_machine", lambda: _GPU)
     monkeypatch.setattr(check_tensorrt, "load_engine", lambda *_: loaded)
     with pytest.raises(
-        ConversionError, match=r"the engine is not what its engine\.json says: its inputs are z; recorded is x"
+        ConversionError, match=r"the engine differs from its engine\.json: its inputs are z, expected x"
     ) as caught:
         check(built.job, built.conversion)
     assert caught.value.hint == "build the engine again: convert-and-validate build --run DIR"

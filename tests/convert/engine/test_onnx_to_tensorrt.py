@@ -94,7 +94,7 @@ def test_the_settings_reach_the_builder(bench: Bench) -> None:
 )
 def test_compatibility_that_is_not_kept_is_an_error(bench: Bench, settings: EngineSettings, what: str) -> None:
     job = _job(bench, engine=settings)
-    with pytest.raises(ConversionError, match=f"does not (keep )?{what}"):
+    with pytest.raises(ConversionError, match=f"does not (apply )?{what}"):
         convert(job)
     assert not (job.folder / "model.plan").exists()
 
@@ -279,7 +279,7 @@ def test_a_node_that_cannot_be_told_is_unnamed() -> None:
 )
 def test_a_model_that_is_not_read_at_all(errors: tuple[_ParserError, ...], reason: str, words: str) -> None:
     error = parser_error(_parser(*errors), onnx.parser.parse_model(_RELU), title="TensorRT 10", reason=reason)
-    assert str(error) == f"TensorRT 10 does not read the ONNX model: {words}"
+    assert str(error) == f"TensorRT 10 cannot read the ONNX model: {words}"
     assert error.hint == "serve the model in ONNX, or look at it in a viewer"
 
 

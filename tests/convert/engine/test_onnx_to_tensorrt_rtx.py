@@ -128,7 +128,7 @@ def test_what_was_done_is_said(bench: Bench) -> None:
     assert converted.conversion.notes[:3] == (
         f"built ahead of time by TensorRT-RTX {version} for compute capability 8.0 and above",
         "the network computes in FLOAT 1 ACTIVATION",
-        "TF32 is off: what is FP32 in the network is computed in FP32",
+        "TF32 is off, so FP32 values of the network are computed in FP32",
     )
 
 
@@ -205,7 +205,7 @@ def test_biases_with_a_scale_a_channel_and_a_zero_point_are_folded_too() -> None
 )
 def test_uint8_is_refused_which_the_parser_takes_for_int8(bench: Bench, fields: dict[str, str], what: str) -> None:
     quantized = _onnx(bench, _conv_net(bench.folder), Precision.INT8, calibration=_calibration(**fields))
-    with pytest.raises(ConversionError, match=f"{what} quantizing nodes do so in uint8") as caught:
+    with pytest.raises(ConversionError, match=f"{what} quantizing nodes are in uint8") as caught:
         _engine(bench, quantized, Precision.INT8, _CONV_SIGNATURE)
     assert "computes int8 only with zero points of 0" in str(caught.value)
     assert caught.value.hint == "write calibration: {tool: onnxruntime, activations: int8}"
@@ -218,7 +218,7 @@ def test_a_zero_point_that_is_not_0_is_refused(bench: Bench) -> None:
     { q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z) }
     """
     error = _error(bench, text, _RELU_SIGNATURE, precision=Precision.INT8)
-    assert "2 of 2 quantizing nodes do so with zero points other than 0" in str(error)
+    assert "2 of 2 quantizing nodes are with zero points other than 0" in str(error)
 
 
 def test_a_quantizer_without_a_zero_point_is_uint8(bench: Bench) -> None:
@@ -228,7 +228,7 @@ def test_a_quantizer_without_a_zero_point_is_uint8(bench: Bench) -> None:
     { q = QuantizeLinear (x, s)  y = DequantizeLinear (q, s) }
     """
     error = _error(bench, text, _RELU_SIGNATURE, precision=Precision.INT8)
-    assert "do so in uint8, such as 'x'" in str(error)
+    assert "are in uint8, such as 'x'" in str(error)
 
 
 def test_fp16_that_is_not_in_the_network_is_refused(bench: Bench) -> None:
@@ -258,7 +258,7 @@ def test_int8_that_is_in_no_product_is_refused(bench: Bench) -> None:
     """
     error = _error(bench, text, _RELU_SIGNATURE, precision=Precision.INT8)
     assert "int8 was requested, but no product of the network has quantized values" in str(error)
-    assert error.hint == "look at what calibration quantizes, or remove the int8 target"
+    assert error.hint == "check which nodes calibration quantizes, or remove the int8 target"
 
 
 def test_a_model_that_was_trained_in_mixed_precision_stays_so(bench: Bench) -> None:
@@ -296,7 +296,7 @@ def test_tf32_that_stays_on_is_an_error(bench: Bench, monkeypatch: pytest.Monkey
     trt = open_library("tensorrt-rtx").module
     monkeypatch.setattr(trt.IBuilderConfig, "clear_flag", lambda *_: None)
     error = _error(bench, _RELU, _RELU_SIGNATURE)
-    assert "does not keep TF32 off (got on" in str(error)
+    assert "does not apply TF32 (got on" in str(error)
     assert not (bench.folder / "converted" / "model.plan").exists()
 
 
@@ -329,7 +329,7 @@ def test_inputs_alone_are_named_as_such(bench: Bench) -> None:
     bad (string[batch] s, uint16[batch] u) => (string[batch] t) { t = Identity (s) }
     """
     error = _error(bench, text, sign({"s": "string[batch]", "u": "uint16[batch]"}, {}, batch=(1, 2, 4)))
-    assert "does not take these inputs of the model: s: " in str(error)
+    assert "does not accept these inputs of the model: s: " in str(error)
     assert "has no dtype uint16" in str(error)
     assert error.hint == "give the model inputs of another dtype, or serve it in ONNX"
 
@@ -400,10 +400,10 @@ def test_a_file_that_is_no_onnx_is_refused(bench: Bench) -> None:
 
 def test_dims_without_sizes_are_refused(bench: Bench) -> None:
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"})
-    with pytest.raises(UsageError, match="no sizes are declared of dim 'batch'") as caught:
+    with pytest.raises(UsageError, match="no sizes are declared for dim 'batch'") as caught:
         _engine(bench, bench.onnx_file(_RELU), signature=signature)
     assert "model.dims" in caught.value.hint
-    with pytest.raises(UsageError, match="no sizes are declared of dim 'batch'"):
+    with pytest.raises(UsageError, match="no sizes are declared for dim 'batch'"):
         _engine(bench, bench.onnx_file(_RELU), signature=None)
 
 
@@ -449,7 +449,7 @@ def test_float64_that_would_become_float32_is_refused(bench: Bench) -> None:
     text = _RELU.replace("float[", "double[").replace("Relu (x)", "Add (x, x)")
     signature = sign({"x": "float64[batch, 4]"}, {"y": "float64[batch, 4]"}, batch=(1, 2, 8))
     error = _error(bench, text, signature)
-    assert "'x' is float64 in the ONNX model, and TensorRT-RTX" in str(error)
+    assert "'x' is float64 in the ONNX model, but TensorRT-RTX" in str(error)
     assert str(error).endswith("makes it float32")
     assert error.hint == "export the model with 'x' as float32, or serve it in ONNX"
 
@@ -457,7 +457,7 @@ def test_float64_that_would_become_float32_is_refused(bench: Bench) -> None:
 def test_float64_inside_is_said(bench: Bench) -> None:
     text = _RELU.replace("y = Relu (x)", "a = Cast <to = 11> (x)  b = Exp (a)  y = Cast <to = 1> (b)")
     notes = _engine(bench, bench.onnx_file(text)).conversion.notes
-    assert "what is float64 inside of the model is computed in float32: engines have no float64" in notes
+    assert "float64 inside the model is computed in float32, because engines have no float64" in notes
 
 
 def test_an_input_that_is_a_shape_is_refused(bench: Bench) -> None:
@@ -473,7 +473,7 @@ def test_an_input_that_is_a_shape_is_refused(bench: Bench) -> None:
 def test_a_signature_that_the_network_has_not_is_refused(bench: Bench) -> None:
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 5]"}, batch=(1, 2, 8))
     error = _error(bench, _RELU, signature)
-    assert "dim 1 of output 'y' is fixed at 4, promised is 5" in str(error)
+    assert "dim 1 of output 'y' is fixed at 4, expected 5" in str(error)
 
 
 def test_a_build_that_fails_says_why_in_the_builders_words(bench: Bench) -> None:
@@ -522,7 +522,7 @@ def test_a_setting_that_is_not_kept_is_refused(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(config_module, "_loader", deaf)
     settings = EngineSettings(workspace_mb=64)
     error = _error(bench, _RELU.replace("batch", "2"), None, engine=settings)
-    assert "does not keep workspace_mb 64 (got 65536" in str(error)
+    assert "does not apply workspace_mb (got 65536" in str(error)
     assert error.hint == "leave the setting out, or install another version of the library"
 
 

@@ -81,11 +81,11 @@ def test_open_dims_without_names_get_those_of_the_signature(bench: Bench) -> Non
     ("inputs", "outputs", "message"),
     [
         ({"a": "float32[batch, 4]", "b": "float32[rows, 4]"}, {"sum": "float32[batch, 4]"}, "one dim 'N' where"),
-        (_A_AND_B, {"sum": "float32[N, 5]"}, "fixed at 4, promised is 5"),
-        (_A_AND_B, {"sum": "float32[N, w]"}, "fixed at 4, promised is w"),
-        (_A_AND_B, {"sum": "float32[3, 4]"}, "is N, promised is 3"),
-        (_A_AND_B, {"sum": "float32[4]"}, "has rank 2, promised is rank 1"),
-        (_A_AND_B | {"a": "float64[N, 4]"}, {"sum": "float32[N, 4]"}, "'a' is float32, promised is float64"),
+        (_A_AND_B, {"sum": "float32[N, 5]"}, "fixed at 4, expected 5"),
+        (_A_AND_B, {"sum": "float32[N, w]"}, "fixed at 4, expected w"),
+        (_A_AND_B, {"sum": "float32[3, 4]"}, "is N, expected 3"),
+        (_A_AND_B, {"sum": "float32[4]"}, "has rank 2, expected rank 1"),
+        (_A_AND_B | {"a": "float64[N, 4]"}, {"sum": "float32[N, 4]"}, "'a' is float32, expected float64"),
     ],
 )
 def test_a_signature_that_the_model_contradicts_is_an_error(
@@ -159,7 +159,7 @@ def test_external_data_of_the_copys_own_name_is_refused(bench: Bench) -> None:
             entry.value = "model.onnx"
     path.write_bytes(model.SerializeToString())
     (bench.folder / "weights" / "part.bin").rename(bench.folder / "model.onnx")
-    with pytest.raises(ConversionError, match=r"keeps its external data in a file named model\.onnx"):
+    with pytest.raises(ConversionError, match=r"external data is in a file named model\.onnx"):
         bench.convert("onnx", path)
 
 

@@ -73,7 +73,7 @@ def test_a_table_whose_name_is_needed_keeps_it(bench: Bench, table: str, outputs
 def test_a_mapping_that_loses_columns_is_refused(bench: Bench) -> None:
     source = _classifier(bench.folder, classlabels_strings=["no", "no"])
 
-    with pytest.raises(InputFileError, match=r"makes 'probabilities' names the classes \['no', 'no'\]") as caught:
+    with pytest.raises(InputFileError, match=r"makes 'probabilities' has wrong classes \(got \['no', 'no'\]") as caught:
         bench.convert("onnx", source)
     assert caught.value.hint == "convert the model again with skl2onnx and options={'zipmap': False}"
 

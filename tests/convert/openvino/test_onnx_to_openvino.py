@@ -113,7 +113,7 @@ rows (int64[batch] x) => (float[batch, 2] y) <float[3, 2] w = {0.1, 1.2, 2.3, 3.
 
 @pytest.mark.parametrize("text", [_NO_FLOATS, _ONLY_MOVES], ids=["integers", "a gather"])
 def test_bf16_in_which_nothing_is_computed_is_refused(bench: Bench, text: str) -> None:
-    with pytest.raises(ConversionError, match="nothing to compute in bf16: ") as caught:
+    with pytest.raises(ConversionError, match="no operator computes in bf16 ") as caught:
         _to_openvino(bench, bench.onnx_file(text), Precision.BF16)
     assert caught.value.hint == "remove the bf16 target"
 
@@ -323,7 +323,7 @@ def test_an_input_that_openvino_drops_is_there_all_the_same(bench: Bench) -> Non
 
 def test_strings_are_refused(bench: Bench) -> None:
     text = '< ir_version: 8, opset_import: ["" : 17] > same (string[N] x) => (string[N] y) { y = Identity (x) }'
-    with pytest.raises(NotAvailableError, match="is given no text here, and 'x' of the model is text"):
+    with pytest.raises(NotAvailableError, match="accepts no text here, but 'x' of the model is text"):
         _to_openvino(bench, bench.onnx_file(text))
 
 
@@ -363,10 +363,10 @@ def test_weights_that_are_cut_off_are_caught(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ({"name": "other"}, "its inputs are 'x', promised are 'other'"),
-        ({"dtype": "float64"}, "input 'x' is float32, promised is float64"),
-        ({"shape": ("batch", "width")}, "dim 1 of input 'x' is fixed at 4, promised is width"),
-        ({"shape": ("batch",)}, "input 'x' has rank 2, promised is rank 1"),
+        ({"name": "other"}, "its inputs are 'x', expected 'other'"),
+        ({"dtype": "float64"}, "input 'x' is float32, expected float64"),
+        ({"shape": ("batch", "width")}, "dim 1 of input 'x' is fixed at 4, expected width"),
+        ({"shape": ("batch",)}, "input 'x' has rank 2, expected rank 1"),
     ],
 )
 def test_a_signature_that_the_files_do_not_keep_is_caught(bench: Bench, fault: dict[str, Any], message: str) -> None:

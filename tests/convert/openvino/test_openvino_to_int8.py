@@ -106,7 +106,7 @@ def test_dims_stay_open(converted: Converted) -> None:
 
 
 def test_without_a_calibration_nothing_is_quantized(bench: Bench) -> None:
-    with pytest.raises(UsageError, match="there is no calibration"):
+    with pytest.raises(UsageError, match="int8 needs real inputs for calibration"):
         _to_int8(bench, _source(bench.folder), None)
 
 

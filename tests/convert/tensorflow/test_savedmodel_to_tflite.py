@@ -163,7 +163,7 @@ def test_batches_of_every_shape_count_however_they_come(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("calibration", "message"),
     [
-        (None, "there is no calibration"),
+        (None, "needs real inputs for calibration"),
         (_by(), "the calibration holds none"),
         (_by({"z": _X}), "have no 'x'"),
     ],
@@ -260,7 +260,7 @@ def test_a_transformer_over_ids_of_any_length_is_converted(bench: Bench) -> None
 def test_a_dim_that_the_file_has_fixed_is_named(bench: Bench) -> None:
     path = _save(bench.folder / "one", lambda module, x: {"y": x @ module.weights}, _x((1, 16)))
     signature = sign({"x": "float32[batch, 16]"}, {"y": "float32[batch, 8]"}, batch=(1, 2, 8))
-    with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 1, promised is batch"):
+    with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 1, expected batch"):
         bench.convert("savedmodel", path, to="tflite", signature=signature)
 
 

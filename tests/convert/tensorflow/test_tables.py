@@ -140,4 +140,4 @@ def test_text_whose_case_is_changed_is_not_converted_by_a_locale(bench: Bench) -
         bench.convert("keras", model=keras.Model(words, found))
     ((operator, _, reason, _),) = caught.value.rows
     assert operator == "StringLower"
-    assert "TensorFlow changes the case of ASCII letters, and ONNX that of all letters by a locale" in reason
+    assert "TensorFlow changes the case of ASCII letters only, and ONNX of all letters" in reason

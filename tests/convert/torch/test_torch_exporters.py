@@ -53,9 +53,9 @@ def test_a_packed_lstm_is_exported_by_torchscript_and_the_reason_is_recorded(ben
     facts, notes = converted.conversion.facts, converted.conversion.notes
     assert facts["exporter"] == "torchscript"
     assert [attempt["exporter"] for attempt in facts["attempts"]] == ["dynamo", "torchscript"]
-    assert facts["attempts"][0]["said"].startswith("torch.export does not trace the module: TypeError: zeros()")
+    assert facts["attempts"][0]["said"].startswith("torch.export cannot trace the module: TypeError: zeros()")
     assert facts["attempts"][1]["said"] == "converted"
-    assert notes[0].startswith("exported by torchscript; dynamo did not convert it: torch.export does not trace")
+    assert notes[0].startswith("exported by torchscript; dynamo did not convert it: torch.export cannot trace")
     assert "/" not in notes[0], "the folders of this machine are nobody's concern"
     for lengths in ([5, 2, 4], [1]):
         x = np.random.default_rng(0).standard_normal((len(lengths), max(lengths), 3)).astype(np.float32)
@@ -73,8 +73,8 @@ def test_what_python_computed_in_a_trace_is_noted(bench: Bench) -> None:
             return x * 2 if x.shape[0] > 0 else x
 
     converted = bench.convert("torch", model=Rounded(), signature=_FOUR_TO_FOUR, exporter="torchscript")
-    (note,) = [note for note in converted.conversion.notes if "constant of the trace" in note]
-    assert note.startswith("what Python computes at test_torch_exporters.py:")
+    (note,) = [note for note in converted.conversion.notes if "constants of the trace" in note]
+    assert note.startswith("values that Python computes at test_torch_exporters.py:")
 
 
 class _Config:
@@ -158,9 +158,9 @@ def test_where_no_exporter_converts_it_the_message_says_what_each_said(bench: Be
         bench.convert("torch", model=module, signature=_FOUR_TO_FOUR)
     first, _, others = str(caught.value).partition(f"; {_EAGER}: ")
     eager, _, torchscript = others.partition("; torchscript: ")
-    assert first.startswith(f"torch.export does not trace the module: RuntimeError: {_NOT_WRITTEN}")
-    assert eager.startswith(f"torch.export does not trace the module: RuntimeError: {_NOT_WRITTEN}")
-    assert torchscript.startswith(f"torch.jit.trace does not trace the module: RuntimeError: {_NOT_WRITTEN}")
+    assert first.startswith(f"torch.export cannot trace the module: RuntimeError: {_NOT_WRITTEN}")
+    assert eager.startswith(f"torch.export cannot trace the module: RuntimeError: {_NOT_WRITTEN}")
+    assert torchscript.startswith(f"torch.jit.trace cannot trace the module: RuntimeError: {_NOT_WRITTEN}")
     assert module.config._attn_implementation == "sdpa"
 
 
@@ -243,7 +243,7 @@ def test_a_decoder_that_is_told_that_its_mask_is_causal_is_exported(bench: Bench
 
 def test_an_exporter_asked_for_is_the_only_one_tried(bench: Bench) -> None:
     signature = sign(_LENGTHS, {"y": "float32[batch, 4]"}, batch=(1, 4, 6), time=(1, 7, 9))
-    with pytest.raises(ConversionError, match=r"torch\.export does not trace the module") as caught:
+    with pytest.raises(ConversionError, match=r"torch\.export cannot trace the module") as caught:
         bench.convert("torch", model=_Packed(is_last=True), signature=signature, exporter="dynamo")
     assert "torchscript" not in str(caught.value)
     other = Bench(folder=bench.folder / "other")
@@ -301,9 +301,7 @@ def test_a_file_that_answers_otherwise_at_all_sizes_is_taken_where_no_exporter_d
     converted = bench.convert("torch", model=Right(), signature=_FOUR_TO_FOUR)
     facts = converted.conversion.facts
     assert facts["exporter"] == "torchscript"
-    assert facts["attempts"][0]["said"] == (
-        "what it wrote answers otherwise than the module, to real rows where there are any"
-    )
+    assert facts["attempts"][0]["said"] == ("its outputs differ from the module's, on real rows where there are any")
     assert list(converted.files) == ["model.onnx"]
     assert_near(converted.run({"x": x})["y"], 2 * x)
 

@@ -200,8 +200,8 @@ def test_a_branch_on_a_value_is_named_with_its_line(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("ranges", "message"),
     [
-        ({"batch": (1, 8, 64)}, "'batch' from 5 to 64 only, but the signature promises from 1 to 64"),
-        ({}, "'batch' from 5 on only, but the signature promises of any size"),
+        ({"batch": (1, 8, 64)}, "'batch' only from 5 to 64, but the signature allows from 1 to 64"),
+        ({}, "'batch' only from 5 on, but the signature allows of any size"),
     ],
 )
 def test_a_branch_on_a_shape_is_refused_and_not_baked_in(
@@ -222,10 +222,10 @@ def test_a_module_that_fixes_a_promised_dim_is_refused(bench: Bench) -> None:
             return x + torch.ones(8, 4)
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(2, 8, 16))
-    with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 8, promised is batch"):
+    with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 8, expected batch"):
         bench.convert("torch", model=Fixed(), signature=signature, exporter="dynamo")
     other = Bench(folder=bench.folder / "other")
-    with pytest.raises(ConversionError, match=r"the module itself does not answer at batch=2 \(dim 'batch'\)"):
+    with pytest.raises(ConversionError, match=r"the module itself fails at batch=2 \(dim 'batch'\)"):
         other.convert("torch", model=Fixed(), signature=signature)
 
 
@@ -234,7 +234,7 @@ def test_an_output_whose_dim_is_an_expression_is_not_taken_for_the_batch(bench: 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cat([x, x])
 
-    with pytest.raises(ConversionError, match=r"dim 0 of output 'y' is 2\*batch, promised is batch"):
+    with pytest.raises(ConversionError, match=r"dim 0 of output 'y' is 2\*batch, expected batch"):
         bench.convert("torch", model=Doubled(), signature=_FOUR_TO_FOUR)
 
 
@@ -269,7 +269,7 @@ def test_torchscript_is_refused_by_dynamo_with_what_to_give_instead(bench: Bench
 
 def test_an_input_without_a_full_shape_is_refused(bench: Bench) -> None:
     signature = sign({"x": "float32[batch, ?]"}, {"y": "float32[batch, ?]"})
-    with pytest.raises(UsageError, match=r"input x: float32\[batch, \?\] has no full shape"):
+    with pytest.raises(UsageError, match=r"the shape of input x: float32\[batch, \?\] is incomplete"):
         bench.convert("torch", model=torch.nn.ReLU(), signature=signature)
 
 
@@ -394,7 +394,9 @@ def test_one_name_for_an_input_and_an_output_is_refused_with_how_to_tell_them_ap
             return {"x": x + 1}
 
     inputs = {"x": "float32[batch, 4]"}
-    with pytest.raises(UsageError, match="'x' is the name of an input and of an output, and ONNX has one") as caught:
+    with pytest.raises(
+        UsageError, match="'x' is the name of an input and of an output, but ONNX needs different names"
+    ) as caught:
         bench.convert("torch", model=Next(), signature=sign(inputs, inputs))
     assert "model.rename: {x: x_out}" in caught.value.hint
     renamed = sign(inputs, {"x_out": "float32[batch, 4]"})

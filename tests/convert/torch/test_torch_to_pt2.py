@@ -70,8 +70,8 @@ def test_the_file_says_the_signature_and_no_path_of_this_machine(two: Converted)
 @pytest.mark.parametrize(
     ("ranges", "message"),
     [
-        ({"batch": (1, 8, 64)}, "'batch' from 5 to 64 only, but the signature promises from 1 to 64"),
-        ({}, "'batch' from 5 on only, but the signature promises of any size"),
+        ({"batch": (1, 8, 64)}, "'batch' only from 5 to 64, but the signature allows from 1 to 64"),
+        ({}, "'batch' only from 5 on, but the signature allows of any size"),
     ],
 )
 def test_a_branch_on_a_shape_is_refused(bench: Bench, ranges: dict[str, tuple[int, int, int]], message: str) -> None:
@@ -90,7 +90,7 @@ def test_a_module_that_fixes_a_promised_dim_is_refused(bench: Bench) -> None:
             return x + torch.ones(8, 4)
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(2, 8, 16))
-    with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 8, promised is batch"):
+    with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 8, expected batch"):
         bench.convert("torch", to="pt2", model=Fixed(), signature=signature)
 
 
@@ -99,7 +99,7 @@ def test_an_output_whose_dim_is_an_expression_is_not_taken_for_the_batch(bench: 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cat([x, x])
 
-    with pytest.raises(ConversionError, match=r"dim 0 of output 'y' is 2\*batch, promised is batch"):
+    with pytest.raises(ConversionError, match=r"dim 0 of output 'y' is 2\*batch, expected batch"):
         bench.convert("torch", to="pt2", model=Doubled(), signature=_FOUR_TO_FOUR)
 
 
@@ -116,7 +116,7 @@ def test_a_branch_on_a_value_is_named_with_its_line(bench: Bench) -> None:
 
 def test_torchscript_is_refused_with_what_to_give_instead(bench: Bench) -> None:
     traced = trace(torch.nn.ReLU(), torch.ones(2, 4))
-    with pytest.raises(ConversionError, match=r"is TorchScript, which torch\.export does not take"):
+    with pytest.raises(ConversionError, match=r"is TorchScript, which torch\.export does not accept"):
         bench.convert("torch", to="pt2", model=traced, signature=_FOUR_TO_FOUR)
 
 

@@ -219,7 +219,7 @@ def test_sizes_that_nobody_named_and_the_module_refuses_are_left_out_with_a_note
 
 
 def test_an_end_that_the_module_refuses_is_refused(bench: Bench) -> None:
-    with pytest.raises(ConversionError, match=r"does not answer at batch=2, height=10 \(dim 'height'\)"):
+    with pytest.raises(ConversionError, match=r"fails at batch=2, height=10 \(dim 'height'\)"):
         bench.convert("torch", to="torchscript", model=_halves(), signature=_scan(10))
 
 

@@ -29,7 +29,7 @@ def test_without_a_gpu_nothing_is_to_be_installed_first(monkeypatch: pytest.Monk
     with pytest.raises(MissingGpuError) as caught:
         require_builder("tensorrt")
 
-    assert str(caught.value) == ("TensorRT builds engines on the GPU that runs them, and this machine has none")
+    assert str(caught.value) == ("TensorRT builds engines on the GPU that runs them, but this machine has none")
     assert "pack --run DIR; on that machine: convert-and-validate unpack PACK, then " in caught.value.hint
     assert "pip" not in caught.value.hint
     assert caught.value.exit_code == 5

@@ -98,8 +98,7 @@ def test_a_profile_names_every_size_that_is_not_declared_once() -> None:
         profile_of(signature)
 
     assert str(caught.value) == (
-        "an engine is built for a range of shapes, and no sizes are declared of "
-        "dim 'width', dim 2 of 'a', the shape of 'c'"
+        "an engine needs a range of shapes, but no sizes are declared for dim 'width', dim 2 of 'a', the shape of 'c'"
     )
     assert caught.value.hint == "declare them, such as model.dims: {batch: {min: 1, opt: 8, max: 64}}"
 
@@ -134,7 +133,7 @@ def test_an_engine_without_its_record_is_refused(tmp_path: Path) -> None:
         EngineRecord.load(engine)
 
     assert str(caught.value) == (
-        f"{engine} has no engine.json beside it, which says its inputs, its precision and its versions"
+        f"{engine} has no engine.json beside it, which lists its inputs, precision and versions"
     )
     assert caught.value.hint == "give an unchanged engine: convert-and-validate build --run DIR"
 
@@ -143,8 +142,8 @@ def test_an_engine_without_its_record_is_refused(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "JSONDecodeError"),
-        ("[]", "and no mapping"),
-        ("null", "and no mapping"),
+        ("[]", "not a mapping"),
+        ("null", "not a mapping"),
         ("{}", "library is missing"),
     ],
 )
@@ -164,10 +163,10 @@ def test_a_record_that_is_no_record_is_refused(tmp_path: Path, text: str, words:
     [
         ("precision", "fp64", "precision is 'fp64' (allowed: "),
         ("profile", {"ids": {"min": [1], "opt": [1]}}, "profile.ids.max is missing"),
-        ("profile", [], "profile is [], and no mapping"),
-        ("settings", {"workspace_mb": "8"}, "settings.workspace_mb is '8', and no whole number"),
+        ("profile", [], "profile is [], not a mapping"),
+        ("settings", {"workspace_mb": "8"}, "settings.workspace_mb is '8', not a whole number"),
         ("signature", {"inputs": [{"name": "x", "dtype": "float33", "shape": []}], "outputs": []}, "dtype 'float33'"),
-        ("signature", 7, "signature is 7, and no mapping"),
+        ("signature", 7, "signature is 7, not a mapping"),
     ],
 )
 def test_a_record_with_one_wrong_entry_is_refused(tmp_path: Path, key: str, value: object, words: str) -> None:
@@ -266,8 +265,8 @@ def test_a_process_that_opened_rtx_refuses_the_other(other_library: str) -> None
     )
 
     assert printed == [
-        "this process has Polygraphy set to the other library already, and cannot open TensorRT too",
-        "open it in a process of its own",
+        "this process already uses Polygraphy with the other library, so it cannot open TensorRT",
+        "open it in a separate process",
         "5",
     ]
 
@@ -294,7 +293,7 @@ def test_a_process_that_opened_tensorrt_refuses_rtx(other_library: str) -> None:
     assert printed == [
         "TensorRT 10.16.1.11",
         "False",
-        "this process has Polygraphy set to the other library already, and cannot open TensorRT-RTX too",
+        "this process already uses Polygraphy with the other library, so it cannot open TensorRT-RTX",
     ]
 
 
@@ -313,15 +312,15 @@ def test_opening_the_other_before_polygraphy_is_used_is_refused_too(other_librar
         PYTHONPATH=other_library,
     )
 
-    assert printed == ["this process has Polygraphy set to the other library already, and cannot open TensorRT too"]
+    assert printed == ["this process already uses Polygraphy with the other library, so it cannot open TensorRT"]
 
 
 @pytest.mark.rtx
 @pytest.mark.parametrize(
     ("name", "module", "words"),
     [
-        ("tensorrt", "tensorrt", "TensorRT is installed and does not load: libnvinfer.so.10: cannot open"),
-        ("tensorrt-rtx", "tensorrt_rtx_bindings", "TensorRT-RTX is installed and does not load: libnvinfer.so.10: can"),
+        ("tensorrt", "tensorrt", "TensorRT is installed but does not load: libnvinfer.so.10: cannot open"),
+        ("tensorrt-rtx", "tensorrt_rtx_bindings", "TensorRT-RTX is installed but does not load: libnvinfer.so.10: can"),
     ],
 )
 def test_a_library_that_does_not_load_is_missing_in_words(tmp_path: Path, name: str, module: str, words: str) -> None:
@@ -348,11 +347,11 @@ def test_a_library_that_does_not_load_is_missing_in_words(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("hidden", "name", "words", "extra"),
     [
-        ("tensorrt", "tensorrt", "tensorrt is needed to make and run engines, and is not available", "gpu"),
+        ("tensorrt", "tensorrt", "tensorrt is needed to make and run engines, but is not available", "gpu"),
         (
             "tensorrt_rtx_bindings",
             "tensorrt-rtx",
-            "tensorrt-rtx is needed to make engines ahead of time, without a GPU, and is not available",
+            "tensorrt-rtx is needed to make engines ahead of time, without a GPU, but is not available",
             "tensorrt-rtx",
         ),
     ],
@@ -394,5 +393,5 @@ def test_polygraphy_is_needed_too(missing: str, other_library: str) -> None:
     )
 
     assert printed == [
-        "polygraphy is needed to build and run engines, and is not available: the module 'polygraphy' is not installed"
+        "polygraphy is needed to build and run engines, but is not available: the module 'polygraphy' is not installed"
     ]

@@ -79,20 +79,20 @@ _TEXT = sign({"a": "string[batch, n]"}, {"y": "float32[batch]"})
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"dims": {"length": 8}}, "dim 'length' is no symbolic dim of the inputs (they have: batch, sequence)"),
-        ({"dims": {"sequence": 256}}, "dim 'sequence' is fixed at 256, and model.dims allows 8 to 128"),
-        ({"dims": {"sequence": 4}}, "dim 'sequence' is fixed at 4, and model.dims allows 8 to 128"),
+        ({"dims": {"length": 8}}, "dim 'length' is not a symbolic dim of the inputs (they have: batch, sequence)"),
+        ({"dims": {"sequence": 256}}, "dim 'sequence' is fixed at 256, but model.dims allows 8 to 128"),
+        ({"dims": {"sequence": 4}}, "dim 'sequence' is fixed at 4, but model.dims allows 8 to 128"),
         (
             {"dims": {"sequence": 64}, "pad": {"ids": 0}},
             "the input mask: bool[batch, sequence] has a fixed dim besides",
         ),
-        ({"dims": {"batch": 1}}, "pad names 'ids', which no fixed dim is filled up in (allowed: none)"),
+        ({"dims": {"batch": 1}}, "pad names 'ids', which no fixed dim pads (allowed: none)"),
         ({"dims": {"sequence": 64}, "pad": {**_PAD, "token": 0}}, "pad names 'token'"),
-        ({"dims": {"sequence": 64}, "pad": {**_PAD, "mask": 2}}, "pad gives 2 for 'mask', which bool does not hold"),
-        ({"dims": {"sequence": 64}, "pad": {**_PAD, "ids": 0.5}}, "pad gives 0.5 for 'ids', which int64 does not hold"),
+        ({"dims": {"sequence": 64}, "pad": {**_PAD, "mask": 2}}, "pad gives 2 for 'mask', which bool cannot hold"),
+        ({"dims": {"sequence": 64}, "pad": {**_PAD, "ids": 0.5}}, "pad gives 0.5 for 'ids', which int64 cannot hold"),
         (
             {"dims": {"sequence": 64}, "pad": {**_PAD, "ids": 2**40}, "dtypes": {"ids": "int32"}},
-            "for 'ids', which int32 does not hold",
+            "for 'ids', which int32 cannot hold",
         ),
         (
             {"dims": {"batch": 1}, "pad": {}, "dtypes": {"label": "int32"}},
@@ -103,10 +103,13 @@ _TEXT = sign({"a": "string[batch, n]"}, {"y": "float32[batch]"})
         ({"dims": {"batch": 1}, "pad": {}, "dtypes": {"scale": "float16"}}, "cannot be given as 'float16'"),
         ({"dims": {"batch": 1}, "pad": {}, "signature": _OTHER_ROWS}, "rows of the input b: float32[n, 4] are counted"),
         ({"dims": {"batch": 1}, "pad": {}, "signature": _PAIRS}, "is not axis 0 of the input a"),
-        ({"dims": {"batch": 1}, "pad": {}, "signature": _REDUCED}, "the output y: float32[1] has it not exactly once"),
+        (
+            {"dims": {"batch": 1}, "pad": {}, "signature": _REDUCED},
+            "the output y: float32[1] does not have it exactly once",
+        ),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _LONGER}, "the output y: float32[batch, 2*n] has a dim that"),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _UNKNOWN}, "the output y: float32[batch, ?] has a dim that"),
-        ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _TEXT}, "pad gives 0 for 'a', which string does not hold"),
+        ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _TEXT}, "pad gives 0 for 'a', which string cannot hold"),
     ],
 )
 def test_what_cannot_be_fixed_is_refused_in_words(wanted: dict[str, Any], words: str) -> None:

@@ -43,7 +43,7 @@ def test_a_damaged_archive_is_an_input_error(tmp_path: Path, damage: str, kind: 
         content[30 + len("model/data.pkl")] = 0xFF
     path.write_bytes(content)
 
-    with pytest.raises(InputFileError, match="is corrupt or no archive of PyTorch"):
+    with pytest.raises(InputFileError, match="is corrupt or not a PyTorch archive"):
         check_archive(path, kind)
 
 
@@ -52,7 +52,7 @@ def test_names_of_what_is_no_archive_are_an_input_error(tmp_path: Path, content:
     path = tmp_path / "model.pt"
     path.write_bytes(content)
 
-    with pytest.raises(InputFileError, match="is corrupt or no archive of PyTorch"):
+    with pytest.raises(InputFileError, match="is corrupt or not a PyTorch archive"):
         names_in_archive(path)
 
 

@@ -76,7 +76,7 @@ def test_a_package_that_does_not_import_is_not_hidden_by_another_hint(
 
     with pytest.raises(InputFileError, match="no GPU here") as refused:
         load_torchscript(saved)
-    assert str(refused.value.hint).startswith("drawn_ops::twice is of the package drawn_ops")
+    assert str(refused.value.hint).startswith("drawn_ops::twice is from the package drawn_ops")
 
 
 def test_the_package_of_an_operator_is_named_and_imported_where_it_is(
@@ -84,7 +84,7 @@ def test_the_package_of_an_operator_is_named_and_imported_where_it_is(
 ) -> None:
     with pytest.raises(InputFileError, match="Unknown builtin op: drawn_ops::twice") as refused:
         load_torchscript(saved)
-    assert str(refused.value.hint).startswith("drawn_ops::twice is of the package drawn_ops: install it")
+    assert str(refused.value.hint).startswith("drawn_ops::twice is from the package drawn_ops: install it")
 
     monkeypatch.syspath_prepend(saved.parent)
     assert load_torchscript(saved)(torch.ones(2)).tolist() == [2, 2]

@@ -93,7 +93,7 @@ def test_json_on_standard_output_is_alone_there(finished: Desk) -> None:
     ("arguments", "message"),
     [
         ((), "benchmark needs --run DIR"),
-        (("--run", "nowhere"), "nowhere is no run folder"),
+        (("--run", "nowhere"), "nowhere is not a run folder"),
         (("--rounds", "1"), "1 is not in the range x>=2"),
         (("--batch-size", "0"), "0 is not in the range x>=1"),
         (("--seconds", "0"), "0.0 is not in the range x>0"),

@@ -406,7 +406,7 @@ time.sleep(600)
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     worker = Worker(_job(open_run(copied.run_folder), tmp_path / "job"))
     try:
-        with pytest.raises(BackendError, match=r"failed: something else than paritygate wrote '.*' into its pipe"):
+        with pytest.raises(BackendError, match=r"failed: other code than paritygate wrote '.*' into its pipe"):
             worker.loaded()
     finally:
         worker.close()
@@ -422,7 +422,7 @@ def test_a_source_that_is_not_what_was_recorded_is_not_what_variants_are_faster_
     result = benchmark(run)
 
     source, variant = result.variants
-    assert source.error.startswith("the source is not what the reference was recorded from: model.onnx was changed")
+    assert source.error.startswith("the source differs from that of the recorded reference: model.onnx was changed")
     assert (source.points, source.artifact, source.size_bytes) == ((), None, None)
     assert [point.speedup for point in variant.points] == [None, None]
     assert exit_code_of_benchmark(run, result) == 5
@@ -472,7 +472,7 @@ def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     [
         ("blocks", "FACTOR = 3.0", "blocks.py was changed"),
         pytest.param(
-            *("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "makes other parameters"),
+            *("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "that differ from those recorded"),
             marks=pytest.mark.thorough,
         ),
         pytest.param("torch_net", _TORCH, "", marks=pytest.mark.thorough),
@@ -494,7 +494,7 @@ def test_rows_that_are_drawn_anew_are_no_common_ground(with_samples: Callable[[s
     source, variant = benchmark(with_samples("drawn")).variants
 
     assert source.points
-    assert "other rows than the ones before" in variant.error
+    assert "different rows than before" in variant.error
 
 
 def _job(run: RunFolder, folder: Path) -> WorkerJob:

@@ -46,7 +46,7 @@ def test_files_that_were_read_looked_for_and_listed_are_told_apart(tmp_path: Pat
     assert found.sizes[f"{tmp_path}/sized.txt"] == 3
     assert {f"{tmp_path}/absent.txt", f"{tmp_path}/absent_link"} <= found.absent
     assert f"{tmp_path}/folder" in found.folders
-    # What it wrote itself is no input of it.
+    # What it wrote itself is not an input of it.
     assert not any("written" in path for path in (*found.files, *found.absent))
 
 

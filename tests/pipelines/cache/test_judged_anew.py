@@ -23,7 +23,7 @@ _TARGETS = ["onnx-fp32", "onnx-fp16"]
 # What is of the moment: how long something took, and whence it was taken over.
 _OF_THE_MOMENT = {"seconds", "samples_seconds", "reference_seconds"}
 _ASKED_AGAIN = frozenset(SESSION_PROBES)
-_TAKEN = ("judged anew: ", "compared at ")
+_TAKEN = ("judged again: ", "compared at ")
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +114,9 @@ def test_no_model_is_loaded_for_another_limit(desk: Desk) -> None:
 
     # Of fp16 there are two: as it runs here, and emulated.
     assert _jobs(called) == [(True, False), (True, True), (True, True)]
-    assert "2 comparisons were judged anew, and no model was asked" in called.out
+    assert "2 comparisons were judged again without running a model" in called.out
     notes = called.data["runs"][0]["variants"]["onnx-fp16"]["notes"]
-    assert any(note.startswith("judged anew: the models answered at ") for note in notes)
+    assert any(note.startswith("judged again: the models ran at ") for note in notes)
     assert not list(desk.runs[-1].glob("jobs/validate-onnx-fp16/judged/*.log")), "a child was started"
     again = desk.json("run", "--no-promote", "spec.yaml")
     assert _jobs(again) == [(True, False)] * 3

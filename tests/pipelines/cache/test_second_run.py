@@ -214,7 +214,7 @@ def test_a_released_file_that_is_damaged_is_said_and_released_anew(known: Desk) 
 
     said = " ".join(_ran().stdout.split())
     assert "released tiny version 2" in said
-    assert "warning: version 1 was made of the same, and its files are not any more what was released" in said
+    assert "warning: version 1 was made of the same files, but they changed since the release" in said
     assert "convert-and-validate verify tiny 1" in said
     assert known.call("verify", "tiny", "1").code == 5
 

@@ -1,4 +1,4 @@
-"""Where the cache lies and how large it may become is settable, and what is no size is refused before any work."""
+"""Where the cache lies and how large it may become is settable, and what is not a size is refused before any work."""
 
 from __future__ import annotations
 

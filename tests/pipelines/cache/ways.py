@@ -25,7 +25,7 @@ class Way:
         change: Changes what is read.
         files: More files of the folder, by their path.
         variables: Environment variables of the job, in which `HERE` is the folder.
-        prepare: Makes what is no file, just before it is read.
+        prepare: Makes what is not a file, just before it is read.
         is_short: Whether it is one of those that are tried every time.
         changes_nothing: Whether the value may be the same afterwards: then it is enough that nothing is kept.
     """

@@ -213,7 +213,9 @@ def test_rows_differ_only_if_the_model_can_tell(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=rows, number=np.arange(20))
     np.savez(tmp_path / "calibration.npz", x=rows, number=np.arange(100, 120))
 
-    with pytest.raises(UsageError, match=r"of the 20 calibration rows in calibration.npz, 20 are among the rows"):
+    with pytest.raises(
+        UsageError, match=r"of the 20 calibration rows in calibration.npz, 20 are among the compared rows"
+    ):
         open_calibration(_request(tmp_path), _SIGNATURE)
 
 
@@ -221,10 +223,10 @@ def test_calibrating_on_the_samples_themselves_is_refused(tmp_path: Path) -> Non
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
 
     with pytest.raises(
-        UsageError, match=r"50 are among the rows that are compared: 0 are left \(needed: 16\)"
+        UsageError, match=r"50 are among the compared rows: 0 are left \(expected at least 16\)"
     ) as caught:
         open_calibration(_request(tmp_path, source="inputs.npz"), _SIGNATURE)
-    assert "leave it out: then rows are held out" in caught.value.hint
+    assert "leave it out to hold out rows" in caught.value.hint
 
 
 def test_no_rows_are_refused(tmp_path: Path) -> None:
@@ -307,7 +309,7 @@ def test_too_small_a_share_ends_the_run_with_what_to_do(desk: Desk) -> None:
         ({"share": 1.5}, "a number below 1 is needed"),
         ({"tool": "guess"}, "'onnxruntime' or 'nncf'"),
         ({"tool": "nncf", "method": "entropy"}, "are for tool: onnxruntime"),
-        ({"tool": "nncf", "method": "dynamic"}, "dynamic quantization is ONNX Runtime's"),
+        ({"tool": "nncf", "method": "dynamic"}, "dynamic quantization needs ONNX Runtime"),
         ({"sorce": "rows.npz"}, "calibration.sorce: unknown key"),
     ],
 )

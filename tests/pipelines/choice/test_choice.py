@@ -750,7 +750,7 @@ def test_constraints_are_read() -> None:
         (["=20"], "it is not of the form NAME=VALUE"),
         (["latency_p95_ms="], "it is not of the form NAME=VALUE"),
         (["p95=20"], "'p95' is not known"),
-        (["latency_p95_ms=20ms"], "'20ms' is no number"),
+        (["latency_p95_ms=20ms"], "'20ms' is not a number"),
         (["latency_p95_ms=nan"], "limit latency_p95_ms is nan, not a finite number above 0"),
         (["latency_p95_ms=inf"], "limit latency_p95_ms is inf, not a finite number above 0"),
         (["latency_p95_ms=0"], "limit latency_p95_ms is 0, not a finite number above 0"),

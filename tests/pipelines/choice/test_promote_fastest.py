@@ -320,7 +320,7 @@ def test_a_constraint_of_run_is_checked_before_any_work(run: Desk) -> None:
     called = run.call("run", "--verbose", "spec.yaml", "--constraint", "latency_p95_ms=fast")
 
     assert called.code == 2
-    assert "'fast' is no number" in called.err
+    assert "'fast' is not a number" in called.err
     assert len(run.runs) == 1
 
 
@@ -371,7 +371,7 @@ def test_a_benchmark_of_what_cannot_have_been_measured_decides_nothing(run: Desk
 
     assert called.code == 2, str(called)
     assert "benchmark.json is corrupt: " in called.err
-    # Of what is no JSON the place is not known.
+    # Of what is not JSON the place is not known.
     assert ("NaN is not a finite number" if isinstance(value, float) and math.isnan(value) else part) in called.err
     assert run.releases == []
 
@@ -399,7 +399,7 @@ def test_a_cost_is_limited_only_where_there_is_a_price(run: Desk) -> None:
         f"hint: to measure speed: convert-and-validate benchmark --run {run.run_folder} --price-per-hour" in chosen.err
     )
     assert ran.code == 2
-    assert "cost_per_million is limited, and benchmark.price_per_hour is not given" in ran.err
+    assert "cost_per_million has a limit, but benchmark.price_per_hour is missing" in ran.err
     assert len(run.runs) == 1
 
 
@@ -558,5 +558,5 @@ def test_a_choice_by_speed_that_shall_not_be_measured_is_refused_before_any_work
     called = desk.call("run", "--verbose", "spec.yaml", "--no-benchmark")
 
     assert called.code == 2
-    assert "its release is chosen by speed, which --no-benchmark leaves unmeasured" in called.err
+    assert "its release is chosen by speed, which --no-benchmark does not measure" in called.err
     assert not (desk.folder / "artifacts").exists()

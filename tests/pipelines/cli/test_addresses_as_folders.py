@@ -1,4 +1,4 @@
-"""What is written is written on this machine: an address is no folder of the name `s3:`."""
+"""What is written is written on this machine: an address is not a folder of the name `s3:`."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_show_prints_no_numbers_from_evidence_that_is_not_what_was_released(
 
     assert called.code == 5
     assert f"evidence.json {'is corrupt' if is_there else 'is missing'}" in called.err
-    assert "hint: see what else: convert-and-validate verify tiny 1" in called.err
+    assert "hint: see all differences: convert-and-validate verify tiny 1" in called.err
 
 
 def test_verify_reads_every_file(finished: Desk) -> None:
@@ -293,7 +293,10 @@ def test_rollback_and_alias_refuse_what_is_not_in_the_past_not_there_or_not_inta
     path.write_bytes(b"")
 
     refused = {
-        ("rollback", "tiny", "--to", "1"): (2, "version 1 is not in the past of alias 'prod' of 'tiny' (it is at 1; "),
+        ("rollback", "tiny", "--to", "1"): (
+            2,
+            "version 1 is not a past version of alias 'prod' of 'tiny' (now: 1; ",
+        ),
         ("rollback", "tiny", "--to", "9"): (2, "model 'tiny' has no release '9' (versions: 1, 2, 3; aliases: prod)"),
         ("rollback", "tiny", "--to", "0"): (2, "0 is not in the range"),
         ("rollback", "tiny", "--alias", "live"): (2, "model 'tiny' has no alias 'live' (aliases: prod)"),

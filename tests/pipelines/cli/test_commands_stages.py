@@ -79,7 +79,7 @@ def test_a_stage_of_a_folder_that_is_no_run_is_wrong_usage(desk: Desk, stage: st
     called = desk.call(stage, "--run", "absent")
 
     assert called.code == 2
-    assert called.err.startswith("error: absent is no run folder\nhint: ")
+    assert called.err.startswith("error: absent is not a run folder\nhint: ")
 
 
 @pytest.mark.parametrize("stage", ["validate", "promote"])

@@ -117,10 +117,10 @@ def test_a_name_that_is_no_target_is_wrong_usage(desk: Desk, command: str) -> No
     called = desk.call(command, "spec.yaml", "--target", "onnx-fp32", "--target", "onnx-fp16")
 
     assert called.code == 2
-    assert "error: --target 'onnx-fp16' is no target of spec spec.yaml (targets: onnx-fp32)\n" in called.err
+    assert "error: --target 'onnx-fp16' is not a target of spec spec.yaml (targets: onnx-fp32)\n" in called.err
     near = desk.call("run", "--verbose", "spec.yaml", "--target", "onnx-pf32")
     assert "hint: did you mean onnx-fp32?" in near.err
-    assert "add it to the spec's targets" in called.err
+    assert "add this target to the spec's targets" in called.err
     assert desk.runs == []
 
 

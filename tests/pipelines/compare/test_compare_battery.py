@@ -28,7 +28,7 @@ def _decision(rule: dict[str, Any]) -> str:
 # Cases that reach what ordinary inputs do not: empty and left-padded masks, rare rows, lengths beyond the usual.
 _RARE = re.compile(r"_empty|_left|_rare|(^|_)s(33|48|64)(_|$)")
 _LARGE = 32
-# Faults that show, beyond the ordinary samples, only where no sample is: these are edge findings.
+# Faults that show, beyond the ordinary samples, only where no sample is: these are out-of-sample findings.
 _ONLY_AT_EDGE = {
     "floordiv_truncates": "values of delta_days beyond those seen",
     "fp16_rare_overflow": "infinity in x",
@@ -123,7 +123,9 @@ def test_a_pair_gets_its_verdict_with_ordinary_samples_alone_and_probes(
     is_told = edge == "warn" and name in _ONLY_AT_EDGE
     wanted = "pass" if is_told else expected
     assert (code, verdict) == ({"pass": 0, "fail": 1}[wanted], wanted), out
-    told = re.findall(r"^edge finding: probe_\w+: (.*?), unlike every sample: outputs differ", out, re.MULTILINE)
+    told = re.findall(
+        r"^out-of-sample finding: probe_\w+: (.*?), unlike every sample: outputs differ", out, re.MULTILINE
+    )
     assert told == [_ONLY_AT_EDGE[name]] if is_told else expected == "fail" or not told
 
 

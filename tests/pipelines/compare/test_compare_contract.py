@@ -159,7 +159,7 @@ def test_selecting_an_output_that_is_not_there_is_wrong_usage(bench: Bench, *, i
     outcome = bench.compare(reference, _identity(bench, "b"), "--samples", bench.samples(), "--outputs", "prob")
 
     assert outcome.code == 2
-    assert "output 'prob' was selected, and the reference has no such output (it has: logits)" in outcome.message
+    assert "output 'prob' was selected, but the reference has no such output (it has: logits)" in outcome.message
 
 
 def test_renamed_outputs_and_inputs_are_compared_under_the_references_names(bench: Bench) -> None:
@@ -289,7 +289,7 @@ def test_samples_that_do_not_fit_the_candidate_of_a_recorded_reference_are_wrong
     outcome = bench.compare(expected, _identity(bench, "b"), "--samples", bench.npz("y.npz", {"y": bench.normal(8, 4)}))
 
     assert outcome.code == 2
-    assert "the samples have no input 'x', which the model takes (seen: y)" in outcome.message
+    assert "the samples have no input 'x', which the model expects (seen: y)" in outcome.message
 
 
 def _integers(bench: Bench, name: str, dtype: str) -> str:
@@ -318,7 +318,7 @@ def test_integers_that_the_candidate_cannot_hold_fail(bench: Bench) -> None:
 
     assert outcome.code == 1
     assert (
-        "from 0 to 2147483648, and the model takes int32, which holds -2147483648 to 2147483647"
+        "from 0 to 2147483648, but the model expects int32, which holds -2147483648 to 2147483647"
         in (outcome.check("accepts_inputs")["detail"])
     )
 
@@ -329,7 +329,7 @@ def test_no_other_dtype_of_samples_is_cast(bench: Bench) -> None:
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", samples)
 
     assert outcome.code == 2
-    assert outcome.message == "the samples hold 'x' as float64, and the model takes float32"
+    assert outcome.message == "the samples hold 'x' as float64, but the model expects float32"
     assert "samples.cast" in outcome.result["error"]["hint"]
 
 
@@ -397,4 +397,4 @@ def test_a_size_that_only_the_candidate_has_is_its_fault_where_the_reference_dec
     outcome = bench.compare("of_any_width:load", traced, "--samples", bench.samples())
 
     assert (outcome.code, outcome.failed) == (1, {"accepts_inputs"})
-    assert "the model takes x: float32[batch, 9]" in outcome.check("accepts_inputs")["detail"]
+    assert "the model expects x: float32[batch, 9]" in outcome.check("accepts_inputs")["detail"]

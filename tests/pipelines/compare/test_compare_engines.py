@@ -59,7 +59,7 @@ def test_an_engine_cannot_be_compared_without_a_gpu(bench: Bench, library: str) 
 
     assert found.code == 5
     assert found.result["verdict"] == "error"
-    assert found.message == "engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process"
+    assert found.message == "engines run on NVIDIA GPUs only, but the CUDA driver shows none to this process"
     assert "--device cuda" in found.result["error"]["hint"]
     assert "promote.accept" in found.result["error"]["hint"]
     assert found.out.count("engines run on NVIDIA GPUs only") + found.err.count("engines run on NVIDIA GPUs only") == 1
@@ -73,7 +73,7 @@ def test_an_engine_needs_the_gpu_to_be_asked_for(bench: Bench, monkeypatch: pyte
     found = bench.compare(bench.linear("ref"), engine, "--samples", bench.samples())
 
     assert found.code == 5
-    assert found.message == "engines run on NVIDIA GPUs only, and the device asked for is 'cpu'"
+    assert found.message == "engines run on NVIDIA GPUs only, but the requested device is 'cpu'"
     assert found.result["error"]["hint"] == "run it on the GPU: --device cuda"
 
 

@@ -42,7 +42,7 @@ def test_an_output_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_what_is_no_cosine_similarity_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(pg.ParitygateError, match=r"min_cosine_similarity embedding=1\.5 is no cosine similarity"):
+    with pytest.raises(pg.ParitygateError, match=r"min_cosine_similarity embedding=1\.5 is not a cosine similarity"):
         pg.compare(*_files(tmp_path, 0), samples=tmp_path / "samples.npz", min_cosine_similarity={"embedding": 1.5})
 
 

@@ -156,9 +156,9 @@ def test_recorded_outputs_have_metrics_as_well(gold: Bench) -> None:
 @pytest.mark.parametrize(
     ("options", "samples", "message"),
     [
-        (("--gold", "pearson:logits"), "without", "none of the 200 rows of the samples carries gold"),
-        (("--gold", "pearson:absent"), "scored", "gold pearson:absent is of an output that is not compared"),
-        (("--gold", "accuracy:logits"), "labelled", "needs labels, and no decision is on 'logits'"),
+        (("--gold", "pearson:logits"), "without", "none of the 200 rows of the samples has gold"),
+        (("--gold", "pearson:absent"), "scored", "gold pearson:absent is on an output that is not compared"),
+        (("--gold", "accuracy:logits"), "labelled", "needs labels, but 'logits'"),
         (
             ("--gold", "pearson:logits", "--gold", "pearson:logits,ratio=0.9"),
             "scored",

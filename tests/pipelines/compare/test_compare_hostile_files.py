@@ -113,7 +113,7 @@ def test_safetensors_of_a_dtype_that_numpy_lacks_are_not_read(bench: Bench, dtyp
     outcome = _compare(bench, str(path))
 
     assert outcome.code == 2
-    assert f"hold 'x' as {dtype}, which is not read" in outcome.message
+    assert f"hold 'x' as {dtype}, which is not supported" in outcome.message
 
 
 @pytest.mark.parametrize("recent", [1, 1 << 17])

@@ -83,7 +83,7 @@ def test_recorded_outputs_that_are_ignored_are_not_read(bench: Bench) -> None:
             ("--ignore", _WHY, "--decision", "noise:argmax"),
             "decision noise:argmax is on an output that is not compared",
         ),
-        (("--ignore", _WHY, "--gold", "pearson:noise"), "gold pearson:noise is of an output that is not compared"),
+        (("--ignore", _WHY, "--gold", "pearson:noise"), "gold pearson:noise is on an output that is not compared"),
         (
             ("--ignore", _WHY, "--match", "d:boxes=noise,scores=logits"),
             "match 'd' names 'noise', which is not an output",

@@ -47,7 +47,7 @@ def test_a_provider_of_the_gpu_needs_the_gpu(bench: Bench, provider: str) -> Non
     reference, candidate = bench.linear("reference"), bench.linear("candidate", error=1e-6)
     outcome = bench.compare(reference, candidate, "--samples", bench.samples(), "--provider", provider)
     assert outcome.code == 2
-    assert f"provider '{provider}' runs on device cuda, and the device asked for is 'cpu'" in outcome.err
+    assert f"provider '{provider}' runs on device cuda, but the requested device is 'cpu'" in outcome.err
     assert "use --device cuda, or leave --provider out" in outcome.err
 
 

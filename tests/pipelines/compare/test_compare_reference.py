@@ -67,7 +67,7 @@ def test_a_reference_that_answers_otherwise_the_second_time_is_refused(bench: Be
     assert "the reference is refused: output 'logits' differs by" in outcome.message
     assert "between two runs on the same input" in outcome.message
     assert outcome.result["error"]["hint"] == (
-        "put the model into evaluation mode and take out dropout and other randomness"
+        "put the model into evaluation mode and remove dropout and other randomness"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_reference_with_nan_is_refused(bench: Bench, *, is_recorded: bool) -> 
         f"first at rows {', '.join(map(repr, rows))}"
     )
     assert outcome.result["error"]["hint"].endswith(
-        "or declare that they belong there: non_finite: match in the spec, or --non-finite match"
+        "or declare them correct: non_finite: match in the spec, or --non-finite match"
     )
 
 
@@ -246,14 +246,14 @@ def test_samples_that_do_not_fit_the_reference_are_wrong_usage(bench: Bench) -> 
     )
 
     assert outcome.code == 2
-    assert "the samples have no input 'x', which the model takes (seen: y)" in outcome.message
+    assert "the samples have no input 'x', which the model expects (seen: y)" in outcome.message
 
 
 def test_samples_of_another_width_than_the_reference_takes_are_wrong_usage(bench: Bench) -> None:
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(4, width=5))
 
     assert outcome.code == 2
-    assert "'x' has the shape [4, 5], and the model takes x: float32[batch, 4]" in outcome.message
+    assert "'x' has the shape [4, 5], but the model expects x: float32[batch, 4]" in outcome.message
 
 
 def test_a_recording_judges_like_the_model_it_was_recorded_from(bench: Bench) -> None:
@@ -293,7 +293,7 @@ def test_a_recording_of_other_samples_is_refused(bench: Bench) -> None:
     outcome = bench.compare(recording, bench.linear("b"), "--samples", other)
 
     assert (outcome.code, outcome.result["error"]["kind"]) == (5, "ArtifactIntegrityError")
-    assert "was recorded on: their digests differ" in outcome.message
+    assert "was recorded on" in outcome.message
 
 
 @pytest.mark.parametrize(("rows", "message"), [(48, "no more batches"), (16, "the reference has 32, the samples 16")])
@@ -474,8 +474,8 @@ def test_a_model_that_the_runtime_refuses_is_not_measured(bench: Bench) -> None:
             2,
             "UsageError",
             (
-                "the reference does not answer row '2' of the samples (index 2), for the 99 in 'x' "
-                "(allowed: at most 4), while it answers others: onnxruntime failed on x: int64[1]: "
+                "the reference refuses row '2' of the samples (index 2), for the 99 in 'x' "
+                "(allowed: at most 4), but accepts others: onnxruntime failed on x: int64[1]: "
             ),
         ),
         ([98, 99], 5, "BackendError", "onnxruntime failed on x: int64[2]"),

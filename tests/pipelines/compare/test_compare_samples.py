@@ -129,9 +129,9 @@ def test_a_pad_for_what_is_no_input_is_wrong_usage(bench: Bench) -> None:
         (b"{", "line 1: not JSON"),
         (b"\xff\xfe\n", "line 1: not JSON"),
         (b"[1, 2]\n", "line 1: a list, not an object of inputs by name"),
-        (b'{"x": [1, 2, 3, 4]}\n{"y": 1}\n', "line 2: the inputs are ['y'], those before ['x']"),
+        (b'{"x": [1, 2, 3, 4]}\n{"y": 1}\n', "line 2: inputs differ (got ['y'], expected ['x'])"),
         (b'{"x": [[1, 2], [3]]}\n', "the values of 'x' do not form an array"),
-        (b'{"x": "text"}\n', "the samples hold 'x' as string, and the model takes float32"),
+        (b'{"x": "text"}\n', "the samples hold 'x' as string, but the model expects float32"),
         (b'{"x": null}\n', "the values of 'x' are neither numbers nor text"),
     ],
 )
@@ -349,11 +349,11 @@ number = 3
         ("short_gold", 2, "3 gold values for 8 rows"),
         ("lists", 2, "yielded 'x' as a list, not a NumPy array"),
         ("text_of_python", 0, ""),
-        ("text_and_numbers", 2, "as an array of Python objects, and one of the values is of the type int and no text"),
+        ("text_and_numbers", 2, "as an array of Python objects, and one of the values is an int, not text"),
         ("no_batch", 2, "yielded a dict, not a Batch"),
         ("nothing", 2, "returned a NoneType, not an iterator of Batch"),
         ("raising", 5, "OverflowError: the source of samples broke down"),
-        ("number", 2, "samples 'my_samples:number' are no function"),
+        ("number", 2, "samples 'my_samples:number' are not a function"),
         ("absent", 2, "module 'my_samples' has no 'absent'"),
     ],
 )
@@ -394,7 +394,7 @@ def test_samples_that_change_between_passes_are_not_measured(bench: Bench, monke
     monkeypatch.delitem(sys.modules, "my_samples", raising=False)
 
     assert outcome.code == 5
-    assert outcome.message == "the samples of pass 2 are not those of the first: their digests differ"
+    assert outcome.message == "the samples of pass 2 differ from those of the first pass"
 
 
 _RESEEDED = """

@@ -130,14 +130,14 @@ def test_a_recording_that_counts_every_position_has_another_scale(bench: Bench, 
     outcome = bench.compare(reference, _tokens(bench, "other"), "--samples", samples, "--valid-where", "logits=mask")
 
     assert outcome.code == 2
-    assert "recorded with valid_where none, and asked is logits=mask: its scale is another" in outcome.err
+    assert "recorded with valid_where none, but this comparison has logits=mask" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("dim", "asked", "message"),
     [
         ("positions", "logits=mask", "dim 'sequence' of the mask is none of the output's"),
-        ("sequence", "logits=musk", "'musk' is no input (inputs: x, mask)"),
+        ("sequence", "logits=musk", "'musk' is not an input (inputs: x, mask)"),
         ("sequence", "scores=mask", "valid_where scores=mask names 'scores', which is not an output that is compared"),
         ("sequence", "logits", "--valid-where 'logits' is not of the form NAME=VALUE"),
     ],
@@ -189,7 +189,7 @@ def test_a_spec_whose_mask_does_not_fit_is_refused_before_anything_runs(
 
     spec = yaml.safe_load(_SPEC.format(source=_tokens(bench, "source"), samples=samples, mask="musk"))
 
-    with pytest.raises(pg.ParitygateError, match=r"outputs: valid_where logits=musk: 'musk' is no input"):
+    with pytest.raises(pg.ParitygateError, match=r"outputs: valid_where logits=musk: 'musk' is not an input"):
         pg.run(spec, root=tmp_path, promote=False, probes="none")
 
 

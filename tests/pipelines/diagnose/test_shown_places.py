@@ -71,3 +71,11 @@ def test_node_data_has_the_error_of_each_node_and_marks_the_place(desk: Desk) ->
 @pytest.mark.parametrize("options", [("--report", "page.pdf"), ("--node-data", "no/such/folder/errors.json")])
 def test_what_cannot_be_written_is_wrong_usage(desk: Desk, options: tuple[str, ...]) -> None:
     assert desk.call(*_CALL, *options).code == 2
+
+
+def test_node_data_replace_no_model(desk: Desk) -> None:
+    model = desk.folder / _CALL[2]
+    before = model.read_bytes()
+
+    assert desk.call(*_CALL, "--node-data", str(model)).code == 2
+    assert model.read_bytes() == before

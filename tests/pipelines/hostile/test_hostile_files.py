@@ -58,9 +58,9 @@ def test_a_file_of_a_model_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> N
 def test_what_is_no_plain_file_is_refused_and_not_waited_at(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(StorageError, match="pipe is a pipe, a socket or a device, and no file"):
+    with pytest.raises(StorageError, match="pipe is a pipe, a socket or a device, not a file"):
         list(files_below(tmp_path))
-    with pytest.raises(OSError, match="a pipe, a socket or a device, and no file"):
+    with pytest.raises(OSError, match="a pipe, a socket or a device, not a file"):
         digest_of_file(tmp_path / "pipe")
     (tmp_path / "pipe").unlink()
     (tmp_path / "link").symlink_to("nothing")
@@ -110,7 +110,7 @@ def test_a_pipe_in_a_run_is_said_and_not_waited_at(finished: Desk, tmp_path: Pat
     called = desk.call("promote", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5, str(called)
-    assert "pipe is a pipe, a socket or a device, and no file" in called.err
+    assert "pipe is a pipe, a socket or a device, not a file" in called.err
 
 
 def test_an_onnx_name_that_is_no_utf8_is_no_onnx_model(bench: Bench) -> None:

@@ -84,7 +84,7 @@ def test_evidence_of_what_is_no_target_releases_nothing(run: Desk, kind: str) ->
     called = run.call("promote", "--verbose", "--run", str(run.run_folder))
 
     assert called.code == 2, str(called)
-    assert "is corrupt: '../onnx-fp32' is no target of the run (targets: onnx-fp32)" in called.err
+    assert "is corrupt: '../onnx-fp32' is not a target of the run (targets: onnx-fp32)" in called.err
     assert len(run.releases) == 1
 
 

@@ -110,7 +110,7 @@ def _fuzz(desk: Desk, name: str, count: int) -> tuple[str, list[str]]:
 
 
 def _read_again(desk: Desk, name: str, written: Iterable[tuple[str, bytes]]) -> tuple[str, list[str]]:
-    """Write each content in place of a record, call what reads it, and return figures and what was no clear error."""
+    """Write each content in place of a record, call what reads it, and return figures and unclear errors."""
     calls = refused = 0
     wrong = []
     for about, content in written:
@@ -207,25 +207,25 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         (
             "evidence.json",
             (("variants", 0, "result", "checks", 1), []),
-            "variants.0.result.checks.1 is [], and no mapping",
+            "variants.0.result.checks.1 is [], not a mapping",
         ),
         (
             "evidence.json",
             (("variants", 0, "result", "rows"), "many"),
-            "variants.0.result.rows is 'many', and no whole number",
+            "variants.0.result.rows is 'many', not a whole number",
         ),
         ("evidence.json", (("paritygate",), ...), "evidence.json is corrupt: paritygate is missing"),
         ("evidence.json", (("schema_version",), 1), "evidence.json is of another version of paritygate (schema 1"),
-        ("evidence.json", ((), []), "evidence.json is corrupt: what it holds is [], and no mapping"),
+        ("evidence.json", ((), []), "evidence.json is corrupt: what it holds is [], not a mapping"),
         (
             "evidence.json",
             (("variants", 0, "verdict"), "fail"),
             "the evidence of onnx-fp32: its verdict is fail (0), and that of its result pass",
         ),
         ("evidence.json", (("variants", 0, "result"), None), "its verdict is pass, and it holds no result"),
-        ("evidence.json", (("variants", 0, "stage"), None), "it does not say what it follows from"),
+        ("evidence.json", (("variants", 0, "stage"), None), "it does not name what it follows from"),
         ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is corrupt: TypeError: made_by is 'text'"),
-        ("spec.json", (("samples_path",), 3), "spec.json is corrupt: samples_path is 3, and no text"),
+        ("spec.json", (("samples_path",), 3), "spec.json is corrupt: samples_path is 3, not text"),
         (
             "onnx-fp32/artifact.json",
             (("made_by", "facts"), []),
@@ -234,17 +234,17 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         (
             "evidence.json",
             (("machine", "cpu"), "text"),
-            "the evidence of cpu does not say on which machine it was made",
+            "the evidence of cpu does not name the machine that it was made on",
         ),
         ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
-        ("log", (("reason",), ["text"]), "reason is ['text'], and no text"),
-        ("log", (("who",), None), "who is None, and no text"),
-        ("log", (("despite",), 1), "despite is 1, and no text"),
-        ("log", (("time",), None), "time is None, and no text"),
-        ("log", (("predecessor",), []), "predecessor is [], and no text"),
-        ("log", (("digest",), None), "digest is None, and no text"),
-        ("log", (("aliases",), ["prod"]), "aliases is ['prod'], and no mapping"),
-        ("log", (("aliases", "prod"), "1"), "aliases.prod is '1', and no whole number"),
+        ("log", (("reason",), ["text"]), "reason is ['text'], not text"),
+        ("log", (("who",), None), "who is None, not text"),
+        ("log", (("despite",), 1), "despite is 1, not text"),
+        ("log", (("time",), None), "time is None, not text"),
+        ("log", (("predecessor",), []), "predecessor is [], not text"),
+        ("log", (("digest",), None), "digest is None, not text"),
+        ("log", (("aliases",), ["prod"]), "aliases is ['prod'], not a mapping"),
+        ("log", (("aliases", "prod"), "1"), "aliases.prod is '1', not a whole number"),
         (
             "evidence.json",
             (("variants", 0, "result", "tolerance", "declared"), ["speed"]),
@@ -253,7 +253,7 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         (
             "evidence.json",
             (("variants", 0, "result", "tolerance", "declared"), None),
-            "the limits that the tolerance declares are None, and no list",
+            "the limits that the tolerance declares are None, not a list",
         ),
         (
             "evidence.json",
@@ -270,12 +270,12 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         (
             "evidence.json",
             (("variants", 0, "result", "outputs", "logits", "reference_spread"), "wide"),
-            "variants.0.result.outputs.logits.reference_spread is 'wide', and no number",
+            "variants.0.result.outputs.logits.reference_spread is 'wide', not a number",
         ),
         (
             "evidence.json",
             (("earlier_failures",), [{"run": "1", "variant": "onnx-fp32", "failed": "all", "asked_less": []}]),
-            "earlier_failures.0.failed is 'all', and no list",
+            "earlier_failures.0.failed is 'all', not a list",
         ),
     ],
 )
@@ -298,9 +298,9 @@ def test_a_wrong_type_is_named_with_its_place(
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("alias", {}, "alias is {}, and no text"),
-        ("who", 3, "who is 3, and no text"),
-        ("version", "1", "version is '1', and no whole number (and 1 more)"),
+        ("alias", {}, "alias is {}, not text"),
+        ("who", 3, "who is 3, not text"),
+        ("version", "1", "version is '1', not a whole number (and 1 more)"),
     ],
 )
 def test_a_wrong_type_in_a_record_of_0_1_0_is_named(
@@ -361,7 +361,7 @@ def test_evidence_of_another_device_with_a_wrong_type_is_none(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1]", "what it holds is [1], and no mapping"),
+        ("[1]", "what it holds is [1], not a mapping"),
         ("[" * 100_000, "its data is nested too deeply"),
         ('{"onnx-fp32": {"variant": "onnx-fp32"}}', "onnx-fp32.message is missing"),
     ],

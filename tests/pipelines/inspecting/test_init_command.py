@@ -170,8 +170,8 @@ def test_what_cannot_be_written_whole_is_not_written(desk: Desk, monkeypatch: py
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.full((8, 4), "a")}, "the samples hold 'x' as string, and the model takes float32"),
-        ({"x": np.zeros((8, 5), np.float32)}, "'x' has the shape [8, 5], and the model takes x: float32[batch, 4]"),
+        ({"x": np.full((8, 4), "a")}, "the samples hold 'x' as string, but the model expects float32"),
+        ({"x": np.zeros((8, 5), np.float32)}, "'x' has the shape [8, 5], but the model expects x: float32[batch, 4]"),
         ({"x": np.zeros((0, 4), np.float32)}, "hold no rows"),
         ({"a": np.zeros((8, 4), np.float32), "b": np.zeros((8, 4), np.float32)}, "the samples have no input 'x'"),
     ],
@@ -208,8 +208,8 @@ def test_fewer_rows_than_a_verdict_needs_are_said(desk: Desk) -> None:
     ("model", "message"),
     [
         ("nothing.onnx", "nothing.onnx does not exist"),
-        ("model.txt", "is no model of a known kind"),
-        ("net.xml", "is a model of kind 'openvino', from which nothing is converted"),
+        ("model.txt", "is not a model of a known kind"),
+        ("net.xml", "is a model of kind 'openvino', from which nothing can be converted"),
         ("client:ask", "client:ask is a function with an argument"),
         ("client", "client:FUNCTION"),
     ],

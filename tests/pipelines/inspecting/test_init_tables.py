@@ -372,7 +372,7 @@ def test_a_label_without_a_usual_name_is_left_out_or_doubted(desk: Desk, feature
 @pytest.mark.parametrize(
     ("width", "first", "last"),
     [
-        (1, "sex", "probability"),  # one number a row is no class
+        (1, "sex", "probability"),  # one number a row is not a class
         (1, "age", "sex"),
         (2, "sex", "probability"),  # the other end may be what the model predicts
         (2, "sex", "outcome"),

@@ -113,7 +113,7 @@ def test_a_module_says_names_alone_until_rows_are_given(desk: Desk) -> None:
     seen = _inspected(desk, "net:load", "--samples", "inputs.npz")
 
     assert "    x  dtype not known, shape not known\n  outputs: not known\n" in alone.out
-    assert "  not known   inputs and outputs: a PyTorch module does not say them\n" in alone.out
+    assert "  not known   inputs and outputs: a PyTorch module does not declare them\n" in alone.out
     assert "hint: give rows that it answers, which show them: --samples FILE" in alone.err
     assert "  layers      1 of 1 kind: Linear 1\n" in alone.out
     assert alone.data["size_bytes"] == 4 * (4 * 3 + 3)
@@ -161,7 +161,7 @@ def test_files_of_pytorch_are_shown(desk: Desk) -> None:
 
     assert "    x  dtype not known, shape not known\n" in script.out
     assert "  operators   2 of 2 kinds: aten::linear 1, aten::relu 1\n" in script.out
-    assert "a TorchScript file does not say them" in script.out
+    assert "a TorchScript file does not declare them" in script.out
     assert _shapes(seen, "outputs") == {"logits": ("float32", ["batch", 3])}
     assert _shapes(exported, "inputs") == {"x": ("float32", ["batch", 4])}
     assert "  dim batch   1 to 64, usually 64\n" in exported.out

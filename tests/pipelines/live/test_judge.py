@@ -89,5 +89,5 @@ def test_labels_are_compared_exactly() -> None:
 def test_a_decision_on_what_is_not_compared_as_floats_is_wrong_usage(decision: str) -> None:
     rules = replace(_judge(decision).rules, ignored={"left_out": "a random vector"})
 
-    with pytest.raises(UsageError, match="no float output that is compared"):
+    with pytest.raises(UsageError, match="is not on a compared float output"):
         check_judgeable(rules, {"y": "float32", "label": "int64", "left_out": "float32"}, "shadow")

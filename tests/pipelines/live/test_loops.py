@@ -139,8 +139,8 @@ def test_times_and_lists_of_the_command_line() -> None:
     assert microseconds("--x", "0", is_zero_allowed=True) == 0
     assert whole_values("--x", "1,2, 4") == [1, 2, 4]
     for wrong in ("20", "0", "-1ms", "ms", "1e3ms", "0ms"):
-        with pytest.raises(UsageError, match="is no time"):
+        with pytest.raises(UsageError, match="is not a time"):
             microseconds("--x", wrong)
     for wrong in ("", "0,1", "a", "1.5"):
-        with pytest.raises(UsageError, match="is no list of whole numbers"):
+        with pytest.raises(UsageError, match="is not a list of whole numbers"):
             whole_values("--x", wrong)

@@ -295,7 +295,7 @@ def test_code_that_changed_since_it_answered_is_not_packed(tmp_path: Path) -> No
     called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 5
-    assert "the source is not what the reference was recorded from: bias.txt was changed" in called.err
+    assert "the source differs from that of the recorded reference: bias.txt was changed" in called.err
 
 
 def test_a_model_that_changed_since_it_answered_is_not_packed(packed: Desk) -> None:
@@ -304,7 +304,7 @@ def test_a_model_that_changed_since_it_answered_is_not_packed(packed: Desk) -> N
     called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
-    assert "from: model.onnx was changed\nhint: start a new run" in called.err
+    assert "reference: model.onnx was changed\nhint: start a new run" in called.err
 
 
 @pytest.mark.tensorflow
@@ -388,7 +388,7 @@ def test_a_pack_without_inputs_takes_those_of_the_other_machine(packed: Desk, tm
 
     refused = there.call("unpack", "p.tar")
     assert refused.code == 2
-    assert "the pack leaves out what the run needs: inputs.npz, model.onnx, spec.yaml" in refused.err
+    assert "the pack leaves out files that the run needs: inputs.npz, model.onnx, spec.yaml" in refused.err
     assert "unpack --folder DIR" in refused.err
     assert there.call("unpack", "p.tar", "--folder", "mine").code == 0
     said_there = _stages(there, *_STAGES)
@@ -458,7 +458,7 @@ def test_given_samples_that_are_left_out_are_asked_for(tmp_path: Path) -> None:
     done = desk.call("unpack", "p.tar", "--folder", ".", "--root", "other", "--samples", "../given.npz")
 
     assert (refused.code, absent.code, done.code) == (2, 2, 0), str(done)
-    assert "the pack leaves out the samples that the run was given: given.npz" in refused.err
+    assert "the pack leaves out the samples of the run: given.npz" in refused.err
     assert "samples absent.npz do not exist" in absent.err
     run = next((desk.folder / "other/runs/tiny").iterdir())
     assert desk.call("record", "--run", str(run)).code == 0
@@ -471,7 +471,7 @@ def test_options_for_what_was_not_left_out_are_wrong_usage(packed: Desk) -> None
     samples = packed.call("unpack", "p.tar", "--root", "other", "--samples", "inputs.npz")
 
     assert (folder.code, samples.code) == (2, 2)
-    assert "--folder . is not needed: the pack leaves out no file of the spec" in folder.err
+    assert "--folder . is not needed, because the pack leaves out no file of the spec" in folder.err
     assert "--samples inputs.npz are not needed" in samples.err
 
 
@@ -525,7 +525,7 @@ def test_a_run_with_a_stage_half_written_is_not_packed(packed: Desk, name: str) 
     called = packed.call("pack", "--run", str(packed.run_folder))
 
     assert called.code == 5
-    assert f"{name} is half written: a stage of the run is at work, or was stopped" in called.err
+    assert f"{name} is half written, because a stage of the run is at work or was stopped" in called.err
 
 
 def test_a_variant_without_its_record_is_half_written(packed: Desk) -> None:

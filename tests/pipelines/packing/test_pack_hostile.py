@@ -159,7 +159,7 @@ def test_an_edited_manifest_is_refused(lair: Lair, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"null", b"\xff", b"[" * 100_000, b'{"schema_version": 1}'])
 def test_a_manifest_that_is_none_is_refused(lair: Lair, text: bytes) -> None:
-    lair.refused(_archive(text, ()), f"its {MANIFEST_NAME} is no manifest: ")
+    lair.refused(_archive(text, ()), f"its {MANIFEST_NAME} is not a manifest: ")
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ def test_a_manifest_of_other_things_is_refused_though_its_digest_fits(lair: Lair
     data = {**lair.manifest._content(), key: value}
     text = json.dumps({**data, "digest": digest_of_json(data)}, indent=1) + "\n"
 
-    lair.refused(_archive(text.encode(), ()), f"its {MANIFEST_NAME} is no manifest: ")
+    lair.refused(_archive(text.encode(), ()), f"its {MANIFEST_NAME} is not a manifest: ")
 
 
 def test_a_pack_of_a_later_version_says_so(lair: Lair) -> None:
     data = {**lair.manifest._content(), "schema_version": 2}
 
-    lair.refused(_archive(json.dumps(data).encode(), ()), "is a pack of version 2 (read here: 1)", code=2)
+    lair.refused(_archive(json.dumps(data).encode(), ()), "is a pack of version 2 (supported: 1)", code=2)
 
 
 def test_a_manifest_larger_than_any_is_not_read(lair: Lair) -> None:
@@ -198,8 +198,8 @@ def test_a_manifest_larger_than_any_is_not_read(lair: Lair) -> None:
     [
         ("/etc/passwd", "is an absolute path"),
         ("run/../../up", "leaves its folder"),
-        ("run//up", "is no plain path"),
-        ("run/./up", "is no plain path"),
+        ("run//up", "is not a plain path"),
+        ("run/./up", "is not a plain path"),
         ("run/a\\b", "holds a character that not every machine allows"),
         ("run/a\x00b", "holds a character that not every machine allows"),
         ("run/" + "a" * 256, "is too long"),
@@ -294,17 +294,17 @@ def test_a_size_that_is_not_there_is_refused_before_anything_is_written(lair: La
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(folder="/etc"), "run/spec.json is no spec that travels"),
-        (lambda data: data.update(samples_path="/etc/passwd"), "run/spec.json is no spec that travels"),
-        (lambda data: data.update(samples_path="inputs/../../x"), "run/spec.json is no spec that travels"),
-        (lambda data: data.update(samples_path="inputs//etc/passwd"), "run/spec.json is no spec that travels"),
-        (lambda data: data.update(samples_path="inputs/..\\x"), "run/spec.json is no spec that travels"),
-        (lambda data: data.update(samples_path="inputs/a\0b"), "run/spec.json is no spec that travels"),
-        (lambda data: data["spec"].update(targets=["../../up-fp32"]), "run/spec.json is no spec of a run"),
-        (lambda data: data["spec"].update(targets=["/up-fp32"]), "run/spec.json is no spec of a run"),
-        (lambda data: data.update(samples_path=3), "run/spec.json is no spec that travels"),
-        (lambda data: data.clear(), "run/spec.json is no spec that travels"),
-        (lambda data: data.update(spec={}), "run/spec.json is no spec of a run"),
+        (lambda data: data.update(folder="/etc"), "run/spec.json is not a spec that travels"),
+        (lambda data: data.update(samples_path="/etc/passwd"), "run/spec.json is not a spec that travels"),
+        (lambda data: data.update(samples_path="inputs/../../x"), "run/spec.json is not a spec that travels"),
+        (lambda data: data.update(samples_path="inputs//etc/passwd"), "run/spec.json is not a spec that travels"),
+        (lambda data: data.update(samples_path="inputs/..\\x"), "run/spec.json is not a spec that travels"),
+        (lambda data: data.update(samples_path="inputs/a\0b"), "run/spec.json is not a spec that travels"),
+        (lambda data: data["spec"].update(targets=["../../up-fp32"]), "run/spec.json is not a spec of a run"),
+        (lambda data: data["spec"].update(targets=["/up-fp32"]), "run/spec.json is not a spec of a run"),
+        (lambda data: data.update(samples_path=3), "run/spec.json is not a spec that travels"),
+        (lambda data: data.clear(), "run/spec.json is not a spec that travels"),
+        (lambda data: data.update(spec={}), "run/spec.json is not a spec of a run"),
         (
             lambda data: data["spec"]["model"].update(name="other"),
             "run/spec.json is of 'other', and the pack of 'tiny'",
@@ -318,13 +318,13 @@ def test_a_spec_that_does_not_travel_is_refused(
 
 
 def test_inputs_that_pose_as_files_of_the_run_are_refused(lair: Lair) -> None:
-    lair.refused(lair.forged({**lair.files, "run/inputs/x": b"x"}), "run/inputs is no part of a run")
+    lair.refused(lair.forged({**lair.files, "run/inputs/x": b"x"}), "run/inputs is not a part of a run")
 
 
 def test_a_pack_that_says_where_its_run_came_from_is_refused(lair: Lair) -> None:
     forged = lair.forged({**lair.files, "run/unpacked/mark.json": b'{"mark": "mine"}'})
 
-    lair.refused(forged, "run/unpacked is no part of a run")
+    lair.refused(forged, "run/unpacked is not a part of a run")
 
 
 def _other_tar() -> bytes:
@@ -348,8 +348,8 @@ def test_a_pack_that_is_not_there_is_wrong_usage(lair: Lair, tmp_path: Path) -> 
 
     assert (absent.code, folder.code, pipe.code) == (2, 2, 2)
     assert absent.err.startswith("error: pack absent.tar does not exist\nhint: ")
-    assert folder.err.startswith("error: pack . is no file\nhint: ")
-    assert pipe.err.startswith(f"error: pack {tmp_path}/pipe is no file\nhint: ")
+    assert folder.err.startswith("error: pack . is not a file\nhint: ")
+    assert pipe.err.startswith(f"error: pack {tmp_path}/pipe is not a file\nhint: ")
 
 
 def test_a_link_where_the_run_would_be_is_left_alone(lair: Lair, tmp_path: Path) -> None:

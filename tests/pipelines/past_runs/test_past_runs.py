@@ -133,7 +133,7 @@ def test_an_id_that_nothing_has_is_no_run_folder(desk: Desk) -> None:
     called = desk.call("choose", "--run", "19990101")
 
     assert called.code == 2
-    assert "error: 19990101 is no run folder\n" in called.err
+    assert "error: 19990101 is not a run folder\n" in called.err
     assert "convert-and-validate runs" in called.err
 
 
@@ -395,7 +395,7 @@ def test_where_a_release_cannot_be_read_no_run_of_its_model_goes(desk: Desk) -> 
     assert len(_runs(desk)) == 3
     assert {run["model"] for run in called.data["removed"]} == {"other"}
     assert "it is not known whether it was released" in called.data["kept"][0]["why"]
-    assert "note: what was released is not known" in desk.call("runs").out
+    assert "note: the releases are unknown" in desk.call("runs").out
 
 
 def test_a_run_that_is_open_stays(desk: Desk) -> None:
@@ -450,11 +450,15 @@ def test_the_evidence_of_a_failure_stays_so_that_it_is_not_talked_round(desk: De
     third = _runs(desk)[2].name
     evidence = f"artifacts/runs/tiny/.failed-{third}/evidence.json"
     would = desk.call("clean", "tiny", "--keep", "0", "--dry-run")
-    assert "would stay: the evidence of what failed, since a later spec may not ask less" in " ".join(would.out.split())
+    assert "would stay: the evidence of what failed, since a later spec may not check less" in " ".join(
+        would.out.split()
+    )
     cleaned = desk.json("clean", "tiny", "--keep", "0", "--yes")
     assert cleaned.code == 0
     assert third not in _names(desk)
-    said = "stays: the evidence of what failed, since a later spec may not ask less of the same source without a reason"
+    said = (
+        "stays: the evidence of what failed, since a later spec may not check less of the same source without a reason"
+    )
     assert f"{said}: {evidence}" in " ".join(cleaned.out.split())
     assert set(cleaned.data["evidence"]) == {third}
 

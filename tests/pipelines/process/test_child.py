@@ -308,7 +308,7 @@ def test_garbage_in_the_pipe_of_the_progress_is_one_clear_error(
     outcome = misbehave(name)
 
     assert (outcome.code, outcome.result["error"]["kind"]) == (5, "BackendError"), outcome.err
-    assert f"failed: something else than paritygate wrote {shown}" in outcome.message
+    assert f"failed: other code than paritygate wrote {shown}" in outcome.message
     assert "' into its pipe\n" in outcome.message
     assert outcome.result["error"]["hint"].startswith("code of the model or of the samples writes to files that it did")
     assert outcome.err.count("error: ") <= 1

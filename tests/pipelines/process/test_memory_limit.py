@@ -285,7 +285,7 @@ def test_a_limit_that_is_no_size_is_wrong_usage(desk: Desk, value: str) -> None:
 
     assert called.code == 2
     assert (
-        f"{value!r} is no size (allowed: a number above 0 with kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 8GB)"
+        f"{value!r} is not a size (allowed: a number above 0 with kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 8GB)"
         in " ".join(called.err.split())
     )
 

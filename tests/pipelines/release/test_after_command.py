@@ -28,6 +28,7 @@ seen.append({"words": sys.argv[1:], "stdin": sys.stdin.read(), "env": [os.enviro
 calls.write_text(json.dumps(seen))
 print("registry is away")
 print("key", os.environ.get("REGISTRY_TOKEN"))
+print("longer key", os.environ.get("REGISTRY_SECRET"))
 code = pathlib.Path("code")
 sys.exit(int(code.read_text()) if code.exists() else 0)
 """
@@ -60,6 +61,7 @@ def test_it_gets_the_manifest_and_its_words_as_they_are(
     desk = released_with(f"{sys.executable} hook.py '$(touch pwned)' ; touch pwned `touch pwned` > pwned")
     monkeypatch.setenv("PARITYGATE_SIGNING_PASSWORD", "secret")
     monkeypatch.setenv("REGISTRY_TOKEN", "abcdef123")
+    monkeypatch.setenv("REGISTRY_SECRET", "abcdef123.and-more")
 
     called = desk.json(*_PROMOTE)
 
@@ -73,7 +75,7 @@ def test_it_gets_the_manifest_and_its_words_as_they_are(
     after = called.data["after"]
     assert (after["exit_code"], after["problem"], after["version"]) == (0, "", 1)
     noted = json.loads((desk.folder / "other/after/tiny/000001.json").read_text(encoding="utf-8"))
-    assert after.pop("output") == "registry is away\nkey ***"
+    assert after.pop("output") == "registry is away\nkey ***\nlonger key ***"
     assert noted == {"schema_version": 1, **after}
 
 

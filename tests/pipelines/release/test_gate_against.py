@@ -150,7 +150,7 @@ def test_a_looser_limit_makes_nothing_better(desk: Desk) -> None:
     called = gate(desk)
 
     assert called.code == 1
-    assert "note: onnx-fp32 was held to other limits then" in called.out
+    assert "note: onnx-fp32 had other limits then" in called.out
 
 
 def test_what_is_no_longer_looked_at_is_said(desk: Desk) -> None:
@@ -195,7 +195,7 @@ def test_a_variant_that_could_not_be_judged_has_its_own_code(desk: Desk) -> None
 
     assert called.code == 3
     assert "inconclusive  onnx-fp32  verdict " in called.out
-    assert "verdict: error: tiny: onnx-fp32 did not pass, and is in version 1" in " ".join(called.out.split())
+    assert "verdict: error: tiny: onnx-fp32 did not pass, but is in version 1" in " ".join(called.out.split())
 
 
 def test_a_variant_that_the_run_lacks_fails_unless_it_is_allowed(desk: Desk) -> None:
@@ -304,7 +304,7 @@ def test_a_released_record_that_was_changed_is_no_measure_of_the_interface(desk:
         (["--worse", "size_mb=0.5"], "not a finite number of at least 1"),
         (["--worse", "size_mb=nan"], "not a finite number of at least 1"),
         (["--worse", "size_mb"], "not of the form NAME=VALUE"),
-        (["--worse", "size_mb=big"], "'big' is no number"),
+        (["--worse", "size_mb=big"], "'big' is not a number"),
         (["--worse", "size_mb=2", "--worse", "size_mb=3"], "occurs twice"),
         (["--repository", "elsewhere"], "no repository exists at elsewhere"),
     ],
@@ -387,7 +387,7 @@ def test_speed_counts_where_both_were_measured_on_one_machine(desk: Desk, monkey
     monkeypatch.setattr("paritygate.pipelines.run.benchmark.others_cores", lambda *_: 0.0)
     desk.spec(benchmark={"rounds": 2, "seconds": 0.01})
     assert desk.call("run", "spec.yaml").code == 0
-    # The same artifact, judged in the same way, is no new version: it is released again under the same number.
+    # The same artifact, judged in the same way, is not a new version: it is released again under the same number.
     run = desk.runs[-1]
     desk.onnx(fill=2.0)
     assert desk.call("run", "spec.yaml", "--alias", "next").code == 0
@@ -427,7 +427,7 @@ def test_speed_counts_where_both_were_measured_on_one_machine(desk: Desk, monkey
 def test_across_rules_of_limits_the_differences_themselves_are_compared(
     desk: Desk, difference: float, *, is_worse: bool
 ) -> None:
-    # By the limits of today it takes nearly all of them: that is no measure.
+    # By the limits of today it takes nearly all of them: that is not a measure.
     edit_result(desk, set_share(0.99))
     edit_result(desk, lambda result: result["outputs"]["logits"].update(max_abs_diff=difference))
     (now,) = from_data(Evidence, desk.evidence()).variants

@@ -53,7 +53,7 @@ def test_the_line_of_yaml_that_asks_as_much_again_is_taken(desk: Desk) -> None:
 
     assert refused.code == 2
     assert all(name in refused.err for name in (first, second, "1e-12", "1e-11"))
-    line = yaml.safe_load(refused.err.partition("again: ")[2].partition(", or write")[0])
+    line = yaml.safe_load(refused.err.partition("rules: ")[2].partition(", or give")[0])
     assert line == {"tolerance": {"onnx-fp16": {"max_abs_diff": 1e-12}}}
     desk.spec(**{**_limit(0.1), **line})
     # It is judged again, and fails by its own limit.
@@ -182,8 +182,8 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
-    assert f"asked less of onnx-fp16 than run {first}, which failed: max_abs_diff is 0.1, and was 1e-12" in called.out
-    assert "reason for asking less: the service rounds to one decimal place" in called.out
+    assert f"checked less of onnx-fp16 than run {first}, which failed: max_abs_diff is 0.1, and was 1e-12" in called.out
+    assert "reason for checking less: the service rounds to one decimal place" in called.out
     assert "looser than the defaults for onnx-fp16: max_abs_diff 0.1" in called.out
     report = (desk.runs[-1] / "report.md").read_text(encoding="utf-8")
     assert "Failed earlier" in report
@@ -195,7 +195,7 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     assert kept["failed"][0].startswith("max_abs_diff[logits]:")
     # Whether the release is a new version or one that exists already, the log has the move of the alias.
     (record,) = (json.loads(path.read_bytes()) for path in desk.folder.glob("artifacts/repository/log/tiny/*.json"))
-    assert "less is asked than by a run that failed: the service rounds to one decimal place" in record["reason"]
+    assert "it checks less than a run that failed: the service rounds to one decimal place" in record["reason"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_limit_that_is_declared_for_the_first_time_needs_none(desk: Desk) -> N
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"targets": _TARGETS}, "max_abs_diff is no longer declared, and was 1e-12"),
+        ({"targets": _TARGETS}, "max_abs_diff is no longer declared, but was 1e-12"),
         ({**_limit(1e-12), "decisions": {}}, "no decision on logits"),
     ],
 )
@@ -307,8 +307,8 @@ def test_fewer_probes_than_the_spec_asks_for_leave_the_evidence_alone(desk: Desk
 
     assert called.code == 1, str(called)
     assert {path: path.read_bytes() for path in before} == before
-    assert "note: this is no evidence, and is in" in called.out
-    assert "probes that the spec asks for were left out (batches)" in called.out
+    assert "note: the result is in" in called.out
+    assert "probes of the spec were left out (batches)" in called.out
     assert (run / "scratch/evidence.json").is_file()
 
 

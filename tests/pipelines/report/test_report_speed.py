@@ -162,7 +162,7 @@ def test_a_benchmark_of_another_file_is_not_shown(report: ReportData) -> None:
 
     row = next(row for row in _rows(speed_table(stale, changed)) if row["variant"] == "onnx-fp32")
     assert row["p50 ms"] == "not measured"
-    why = "it was made again since: what was benchmarked is another file"
+    why = "it was made again after the benchmark, which measured a different file"
     assert f"onnx-fp32: not measured: {why}" in speed_notes(stale, changed)
     assert [point.name for point in _tradeoff(stale).points] == ["onnx-fp16"]
     assert f"onnx-fp32: its speed was not measured ({why})." in _tradeoff(stale).left_out
@@ -184,7 +184,7 @@ def test_the_emulated_rows_are_left_out_and_that_is_said(report: ReportData) -> 
 
     left_out = _tradeoff(replace(report, variants=tuple(variants))).left_out
 
-    assert "The emulated row of onnx-fp16: the device is absent, so how fast it is there is not known." in left_out
+    assert "The emulated row of onnx-fp16: the device is absent, so its speed there is unknown." in left_out
 
 
 def test_the_chart_in_words_gives_verdict_difference_and_speed(report: ReportData) -> None:

@@ -1,4 +1,4 @@
-"""The one screen as data: why a variant is no pass in one sentence, and every remark once with its variants."""
+"""The one screen as data: why a variant is not a pass in one sentence, and every remark once with its variants."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_an_edge_finding_is_said_once_with_what_to_declare(passing_run: RunFolde
     report = _report(passing_run, *(_variant(f"onnx-{name}", result, "pass") for name in ("a", "b", "c")))
 
     (remark,) = run_remarks(report)
-    assert (remark.kind, variants_in_words(remark.names)) == ("edge finding", "onnx-* (3)")
+    assert (remark.kind, variants_in_words(remark.names)) == ("out-of-sample finding", "onnx-* (3)")
     assert "an empty row of mask, unlike every sample: outputs differ: max_abs_diff: 0.1 > 0.01" in remark.words
     assert remark.words.endswith(
         "if it can occur, write below roles in the spec: mask: {empty: true}; "
@@ -222,10 +222,10 @@ def test_an_edge_finding_is_said_once_with_what_to_declare(passing_run: RunFolde
     failing = _result(_check("max_abs_diff"), edge_findings=[finding])
     with_failure = _report(passing_run, _variant("onnx-a", result, "pass"), _variant("onnx-b", failing, "fail"))
     said = [(remark.kind, remark.names) for remark in run_remarks(with_failure)]
-    assert said == [("edge finding", ("onnx-a",)), ("edge findings", ("onnx-b",))]
+    assert said == [("out-of-sample finding", ("onnx-a",)), ("out-of-sample findings", ("onnx-b",))]
     # The report goes on listing them all.
     (found,) = findings_of(with_failure)
-    assert (found.kind, found.names) == ("edge finding", ("onnx-a", "onnx-b"))
+    assert (found.kind, found.names) == ("out-of-sample finding", ("onnx-a", "onnx-b"))
 
 
 def test_figures_are_mismatches_and_the_share_of_the_nearest_limit() -> None:

@@ -115,13 +115,13 @@ def test_a_rollback_of_the_only_release_says_that_there_is_no_other(tmp_path: Pa
 def test_a_rollback_to_a_version_that_is_not_in_the_past_names_the_past(repository: Path, make_candidate: Make) -> None:
     promote(repository, make_candidate(alias="canary"))
 
-    words = r"version 4 is not in the past of alias 'prod' of 'klue-sts' \(it is at 3; before: 2, 1\)"
+    words = r"version 4 is not a past version of alias 'prod' of 'klue-sts' \(now: 3; before: 2, 1\)"
     with pytest.raises(UsageError, match=words) as caught:
         roll_back(repository, _MODEL, to=4)
 
     words = "move it to any version with: convert-and-validate alias klue-sts prod 4"
     assert caught.value.hint == f"{words} --repository {repository}"
-    with pytest.raises(UsageError, match=r"version 3 is not in the past .* \(it is at 3; before: 2, 1\)"):
+    with pytest.raises(UsageError, match=r"version 3 is not a past version .* \(now: 3; before: 2, 1\)"):
         roll_back(repository, _MODEL, to=3)
 
 

@@ -228,9 +228,7 @@ def test_a_record_of_schema_1_cannot_stand_after_one_of_schema_2(tmp_path: Path)
     _append(tmp_path, _released(1))
     _write(_log(tmp_path, 2), _of_schema_1(2))
 
-    with pytest.raises(
-        RepositoryError, match=r"000002\.json is of schema 1, which is not written after one of schema 2"
-    ):
+    with pytest.raises(RepositoryError, match=r"000002\.json has schema 1, but the record before it has 2"):
         read_records(tmp_path, "m")
 
 
@@ -295,7 +293,7 @@ def test_a_missing_record_is_found(tmp_path: Path) -> None:
     _append(tmp_path, _released(1), _released(2), _released(3))
     (tmp_path / "log/m/000002.json").unlink()
 
-    with pytest.raises(RepositoryError, match=r"record .*000002\.json is missing, though later ones are there"):
+    with pytest.raises(RepositoryError, match=r"record .*000002\.json is missing, although later ones exist"):
         read_records(tmp_path, "m")
 
 

@@ -45,7 +45,7 @@ def test_a_name_that_is_no_safe_part_of_a_path_is_refused(name: str) -> None:
     assert "such as 'klue-sts'" in caught.value.hint
     with pytest.raises(UsageError) as caught:
         check_name("alias", name)
-    assert caught.value.hint == "choose another name of the alias, such as 'prod'"
+    assert caught.value.hint == "choose another name for the alias, such as 'prod'"
 
 
 @given(st.text(alphabet="aA0._-/\\ \n\0é~", max_size=6))
@@ -62,7 +62,7 @@ def test_whatever_is_allowed_is_one_visible_part_of_a_path(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["3", "0042"])
 def test_an_alias_that_reads_like_a_version_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=f"alias name '{name}' is a number and would be taken for a version"):
+    with pytest.raises(UsageError, match=f"alias name '{name}' is a number, which would be read as a version"):
         check_alias(name)
 
 

@@ -135,7 +135,7 @@ def test_a_run_of_0_1_0_is_refused_in_one_sentence(desk: Desk, command: str) -> 
 
     assert called.code == 2
     assert called.err == (
-        "error: run holds a run of paritygate 0.1.0, with which this version cannot go on\n"
+        "error: run holds a run of paritygate 0.1.0, which this version cannot continue\n"
         "hint: start a new run:\n"
         "  convert-and-validate run SPEC\n"
     )
@@ -149,7 +149,7 @@ def test_a_pack_of_a_run_of_0_1_0_is_refused_in_one_sentence(desk: Desk) -> None
 
     assert called.code == 2
     assert called.err.endswith(
-        "error: run.paritygate.tar holds a run of paritygate 0.1.0, with which this version cannot go on\n"
+        "error: run.paritygate.tar holds a run of paritygate 0.1.0, which this version cannot continue\n"
         "hint: start a new run:\n"
         "  convert-and-validate run SPEC\n"
     )
@@ -159,7 +159,7 @@ def test_a_pack_of_a_run_of_0_1_0_is_refused_in_one_sentence(desk: Desk) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"schema": 99, "spec": {}}', "run holds a run of another version of paritygate (schema 99, read here: 2)"),
+        ('{"schema": 99, "spec": {}}', "run holds a run of another version of paritygate (schema 99, supported: 2)"),
         ("[]", "spec.json is corrupt: list indices"),
         ("{}", "spec.json is corrupt: 'spec'"),
     ],

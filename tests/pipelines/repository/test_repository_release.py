@@ -197,7 +197,9 @@ def test_a_variant_whose_verdict_is_not_exactly_pass_is_refused(
 ) -> None:
     variants = (make_variant("onnx-fp32"), _judged(make_variant("onnx-fp16"), verdict=verdict))
 
-    with pytest.raises(RepositoryError, match=f"onnx-fp16 is not released: its verdict is '{verdict}', only 'pass' is"):
+    with pytest.raises(
+        RepositoryError, match=f"onnx-fp16 is not released: its verdict is '{verdict}', expected 'pass'"
+    ):
         promote(tmp_path / "r", make_candidate(variants=variants))
 
     _assert_nothing_released(tmp_path / "r")
@@ -376,7 +378,7 @@ def test_a_link_that_leaves_the_artifact_is_refused(tmp_path: Path, make_candida
     (tmp_path / "secret").write_text("secret")
     (candidate.variants[0].folder / "secret").symlink_to(tmp_path / "secret")
 
-    with pytest.raises(StorageError, match="is a link that leaves"):
+    with pytest.raises(StorageError, match="is a link to a place outside"):
         promote(tmp_path / "r", candidate)
 
 
@@ -397,9 +399,9 @@ def test_a_link_to_a_folder_is_refused_even_inside_the_artifact(tmp_path: Path, 
         ({"alias": ".."}, r"alias name '\.\.' is not allowed"),
         ({"alias": "2"}, "alias name '2' is a number"),
         ({"reports": {"../report.html": Path(__file__)}}, r"report name '\.\./report\.html' is not allowed"),
-        ({"reports": {"manifest.json": Path(__file__)}}, r"has the name 'manifest\.json' twice"),
-        ({"reports": {"Evidence.JSON": Path(__file__)}}, r"has the name 'Evidence\.JSON' twice"),
-        ({"reports": {"onnx-fp32": Path(__file__)}}, "has the name 'onnx-fp32' twice"),
+        ({"reports": {"manifest.json": Path(__file__)}}, r"the name 'manifest\.json' occurs twice"),
+        ({"reports": {"Evidence.JSON": Path(__file__)}}, r"the name 'Evidence\.JSON' occurs twice"),
+        ({"reports": {"onnx-fp32": Path(__file__)}}, "the name 'onnx-fp32' occurs twice"),
     ],
 )
 def test_a_name_that_cannot_be_a_file_of_the_repository_is_a_usage_error(
@@ -416,14 +418,14 @@ def test_a_name_that_cannot_be_a_file_of_the_repository_is_a_usage_error(
 def test_a_variant_put_forward_twice_is_a_usage_error(
     tmp_path: Path, make_candidate: Make, make_variant: MakeVariant
 ) -> None:
-    with pytest.raises(UsageError, match="has the name 'onnx-fp32' twice"):
+    with pytest.raises(UsageError, match="the name 'onnx-fp32' occurs twice"):
         promote(tmp_path / "r", make_candidate(variants=(make_variant(), make_variant())))
 
 
 def test_a_variant_under_another_name_than_recorded_is_refused(
     tmp_path: Path, make_candidate: Make, make_variant: MakeVariant
 ) -> None:
-    with pytest.raises(RepositoryError, match="put forward as onnx-fp16 is recorded as 'onnx-fp32'"):
+    with pytest.raises(RepositoryError, match="given as onnx-fp16 is recorded as 'onnx-fp32'"):
         promote(tmp_path / "r", make_candidate(variants=(replace(make_variant(), name="onnx-fp16"),)))
 
 

@@ -369,7 +369,7 @@ def test_a_key_may_be_encrypted_and_no_child_gets_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_candidate: Make
 ) -> None:
     keys = _write_keys(tmp_path, "p384", _PASSWORD)
-    with pytest.raises(UsageError, match="nobody can be asked"):
+    with pytest.raises(UsageError, match="is encrypted, but there is no terminal"):
         signing_key(keys.private_file)
     monkeypatch.setenv("PARITYGATE_SIGNING_PASSWORD", "another one")
     with pytest.raises(UsageError, match="could not be decrypted"):
@@ -399,7 +399,7 @@ def test_the_wrong_half_of_a_pair_is_wrong_usage(tmp_path: Path, keys: Keys) -> 
     with pytest.raises(UsageError, match="is a private key"):
         read_verifying_key(keys.private_file)
     (tmp_path / "text.pem").write_text("no key")
-    with pytest.raises(UsageError, match="is no key in PEM format"):
+    with pytest.raises(UsageError, match="is not a PEM key"):
         read_verifying_key(tmp_path / "text.pem")
     with pytest.raises(InputFileError, match="could not be read"):
         read_verifying_key(tmp_path / "missing.pem")

@@ -112,7 +112,7 @@ def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) ->
 
     assert called.code == 5
     assert (
-        f"not run here: {target}: TensorRT builds engines on the GPU that runs them, and this machine has none\n"
+        f"not run here: {target}: TensorRT builds engines on the GPU that runs them, but this machine has none\n"
     ) in called.err
     assert (
         f"hint: build it elsewhere: convert-and-validate pack --run {desk.run_folder}; there: "
@@ -154,7 +154,7 @@ def test_what_is_there_is_built_only_if_asked(exported: Desk, builder: _Builder)
     again = _build(exported)
 
     assert (again.code, builder.built) == (0, ["tensorrt-fp16"])
-    assert "nothing to build: what can be made of this run is there" in again.out
+    assert "nothing to build: everything that can be made for this run exists" in again.out
     assert _build(exported, "--rebuild").code == 0
     assert builder.built == ["tensorrt-fp16"] * 2
     assert _record(exported, "tensorrt-fp16")["digest"] != first
@@ -199,7 +199,9 @@ def test_names_that_are_no_targets_are_wrong_usage(exported: Desk) -> None:
     called = _build(exported, "--target", "tensorrt-fp32")
 
     assert called.code == 2
-    assert "--target 'tensorrt-fp32' is no target of spec spec.yaml (targets: tensorrt-fp16, onnx-fp32)" in called.err
+    assert (
+        "--target 'tensorrt-fp32' is not a target of spec spec.yaml (targets: tensorrt-fp16, onnx-fp32)" in called.err
+    )
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -211,7 +213,7 @@ def test_what_is_made_from_the_source_is_not_made_by_build(exported: Desk, *, is
 
     assert called.code == 2
     assert "onnx-fp32 is made from the source, or from what the run lacks" in called.err
-    assert "hint: make it where the source is:\n  convert-and-validate export SPEC" in called.err
+    assert "hint: make it on the machine with the source:\n  convert-and-validate export SPEC" in called.err
 
 
 def test_what_needs_the_source_does_not_keep_the_engines_from_being_built(exported: Desk, builder: _Builder) -> None:
@@ -221,7 +223,7 @@ def test_what_needs_the_source_does_not_keep_the_engines_from_being_built(export
 
     assert called.code == 0, str(called)
     assert builder.built == ["tensorrt-fp16"]
-    assert "note: onnx-fp32 is not there, and is made where the source is: export" in called.out
+    assert "note: onnx-fp32 is missing; make it on the machine with the source: export" in called.out
     assert called.data["needs_source"] == ["onnx-fp32"]
     # The base it was made from is there, and what that was made from is not.
     notes = _record(exported, "tensorrt-fp16")["made_by"]["notes"]

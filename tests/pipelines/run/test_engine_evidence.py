@@ -144,7 +144,7 @@ def test_an_engine_is_released_on_its_emulated_row_if_the_spec_accepts_that_and_
     called = _promote(run, "--for", "cuda:sm89")
 
     assert called.data["variants"] == ["tensorrt-rtx-fp16"], str(called)
-    said = "accepted on emulated evidence, as the spec says: tensorrt-rtx-fp16 (never ran itself)"
+    said = "accepted on emulated evidence by the spec: tensorrt-rtx-fp16 (never ran itself)"
     assert called.data["reason"] == said
     manifest = _manifest(run, 2)
     assert manifest["accepted"] == {"tensorrt-rtx-fp16": "emulated"}
@@ -246,7 +246,7 @@ def test_an_onnx_file_made_again_says_nothing_of_the_engine_built_before(run: De
     assert "tensorrt-rtx-fp16 was built from onnx-fp16 with digest sha256:000" in before.err
     reason = _rows(run, "emulated")["tensorrt-rtx-fp16"]["reason"]
     assert "was built from onnx-fp16 with digest sha256:000" in reason
-    assert "and what is there is sha256:" in reason
+    assert "but the present file has sha256:" in reason
 
 
 @pytest.mark.rtx
@@ -289,8 +289,8 @@ def _tensorrt(level: str, capability: str = "90") -> dict[str, Any]:
         (_tensorrt("ampere_plus"), "cuda:sm80", ""),
         (_tensorrt("ampere_plus"), "cuda:sm75",
          "was built on cuda:sm90 with hardware compatibility ampere_plus, not for cuda:sm75"),
-        ({**_tensorrt("none"), "built_on": None}, "cuda:sm90", "does not say which GPU it was built on"),
-        ({}, "cuda:sm90", "does not say which GPUs it was built for"),
+        ({**_tensorrt("none"), "built_on": None}, "cuda:sm90", "does not name the GPU that it was built on"),
+        ({}, "cuda:sm90", "does not name the GPUs that it was built for"),
     ],
 )  # fmt: skip
 def test_an_engine_runs_on_the_gpus_that_it_was_built_for(facts: dict[str, Any], device: str, words: str) -> None:

@@ -32,7 +32,7 @@ class Net(torch.nn.Module):
     def forward(self, x):
         # As a loader of pictures that refuses what is none.
         if float(x.min()) < self.least:
-            raise ValueError("this is no row")
+            raise ValueError("this is not a row")
         return self.linear(x)
 
 

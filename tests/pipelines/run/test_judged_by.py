@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 _GPU = "cuda:sm90"
 _TARGETS = ["onnx-fp32", "onnx-fp16"]
-_OTHERWISE = "was judged by other rules than the run's spec asks for now"
-_RECORDED_OTHERWISE = "was recorded by other rules than the run's spec asks for now"
+_OTHERWISE = "was judged by other rules than the run's spec has now"
+_RECORDED_OTHERWISE = "was recorded by other rules than the run's spec has now"
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_another_reference_with_the_same_answers_is_another_one(
     called = _call(run, "promote")
 
     assert (called.code, run.releases) == (5, [])
-    assert "is about another reference than the one recorded in" in called.err
+    assert "is about another reference than the one in" in called.err
 
 
 def test_profiles_that_limits_follow_from_belong_to_the_reference(run: Desk) -> None:
@@ -205,7 +205,7 @@ def test_profiles_that_limits_follow_from_belong_to_the_reference(run: Desk) -> 
     called = _call(run, "promote")
 
     assert (called.code, run.releases) == (5, [])
-    assert "is about another reference than the one recorded in" in called.err
+    assert "is about another reference than the one in" in called.err
 
 
 def test_evidence_of_another_device_judged_by_other_limits_is_refused(run: Desk) -> None:
@@ -279,7 +279,7 @@ def test_evidence_from_before_rules_were_kept_is_refused(run: Desk, where: str) 
     called = _call(run, "promote")
 
     assert (called.code, run.releases) == (2, [])
-    assert "the evidence of onnx-fp32: it does not say what it follows from" in called.err
+    assert "the evidence of onnx-fp32: it does not name what it follows from" in called.err
     assert f"hint: convert-and-validate validate --run {run.run_from_here}" in called.err
 
 
@@ -303,7 +303,7 @@ def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk)
     called = _call(run, "validate", "--verbose", "--scratch", "--probes", "none")
 
     assert called.code == 0, str(called)
-    assert "note: this is no evidence, and is in" in called.out
+    assert "note: the result is in" in called.out
     assert before == {name: (run.run_folder / name).read_bytes() for name in names}
     scratch = json.loads((run.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
     assert scratch["variants"][0]["result"]["probes"]["asked"] == {}

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-_OTHER = "was made from another source than the one that answered: from sha256:"
+_OTHER = "was made from a different source than the reference: from sha256:"
 
 
 @pytest.mark.parametrize("fallback", ["source", "none"])

@@ -113,7 +113,7 @@ def test_the_table_agrees_with_the_json(desk: Desk) -> None:
     ]
     assert "released tiny version 1, alias prod: onnx-fp32" in called.out
     assert f"run: {desk.run_folder}" in called.out
-    # A line a stage where standard error is no terminal.
+    # A line a stage where standard error is not a terminal.
     stages = ["tiny: exported 1 of 1 variant in", "tiny: recorded the reference in", "tiny: compared 1 of 1 variant in"]
     assert [line.rpartition(" in ")[0] + " in" for line in called.err.splitlines()] == stages
 
@@ -139,7 +139,7 @@ def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
     assert run["release"] is None
     assert "required and not passed: onnx-fp32 (inconclusive)" in called.out
     assert called.data["runs"][0]["not_released"].endswith("and alias prod is neither set nor moved")
-    assert "such as more samples, and run it again" in called.out
+    assert "such as with more samples, and run it again" in called.out
     assert desk.releases == []
 
 
@@ -174,7 +174,7 @@ def test_an_inconclusive_run_without_fallback_releases_nothing(desk: Desk) -> No
     assert called.code == 0
     assert called.data["runs"][0]["release"] is None
     assert "nothing to release: no converted variant passed for cpu (onnx-fp32: inconclusive)" in called.out
-    assert "the spec wants no fallback" in called.data["runs"][0]["not_released"]
+    assert "the spec has no fallback" in called.data["runs"][0]["not_released"]
     assert desk.releases == []
 
 

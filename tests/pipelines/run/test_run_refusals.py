@@ -97,11 +97,11 @@ def test_an_unknown_packaged_spec_is_wrong_usage(desk: Desk) -> None:
     called = desk.call("run", "--verbose", "klue-st")
 
     assert called.code == 2
-    assert called.err == "error: spec 'klue-st' is no file and no packaged spec\nhint: did you mean 'klue-sts'?\n"
+    assert called.err == "error: spec 'klue-st' is not a file and no packaged spec\nhint: did you mean 'klue-sts'?\n"
 
 
 def test_a_corrupt_onnx_source_is_an_input_error(desk: Desk) -> None:
-    (desk.folder / "model.onnx").write_bytes(b"\x08\x09 this is no model" * 100)
+    (desk.folder / "model.onnx").write_bytes(b"\x08\x09 this is not a model" * 100)
 
     called = desk.json("run", "--verbose", "spec.yaml")
 
@@ -336,7 +336,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
 
     assert process.returncode == code, err
     left = "nothing was published in part, and what was finished is kept"
-    after = "next: the same command begins anew, as nothing is kept in the cache"
+    after = "next: the same command starts again, since nothing is cached"
     assert err.splitlines()[-2:] == [f"{word}: {left}", after]
     assert "Traceback" not in err
     assert not is_alive(child)

@@ -233,7 +233,7 @@ def test_a_size_outside_of_the_declared_range_is_refused(desk: Desk) -> None:
     called = desk.call("run", "--verbose", desk.spec(model=_declared("model.onnx"), targets=[target]))
 
     assert called.code == 2
-    assert "error: target 'onnx-fp32@batch=65': dim 'batch' is fixed at 65, and model.dims allows 1 to 64" in called.err
+    assert "error: target 'onnx-fp32@batch=65': dim 'batch' is fixed at 65, but model.dims allows 1 to 64" in called.err
     assert not (desk.folder / "artifacts").exists()
 
 
@@ -261,7 +261,7 @@ def test_a_dim_that_the_model_does_not_have_cannot_be_fixed(desk: Desk) -> None:
     called = desk.call("run", "--verbose", desk.spec(targets=[{"name": "onnx-fp32", "static": {"sequence": 8}}]))
 
     assert called.code == 2, str(called)
-    assert "dim 'sequence' is no symbolic dim of the inputs (they have: batch)" in called.err
+    assert "dim 'sequence' is not a symbolic dim of the inputs (they have: batch)" in called.err
 
 
 def test_rows_that_are_too_few_to_calibrate_on_are_refused(desk: Desk) -> None:
@@ -278,7 +278,7 @@ def test_calibrating_on_what_is_compared_is_refused(desk: Desk) -> None:
     called = desk.call("run", "--verbose", desk.spec(targets=["onnx-int8"], calibration={"source": "inputs.npz"}))
 
     assert called.code == 2, str(called)
-    assert "of the 120 calibration rows in inputs.npz, 120 are among the rows that are compared" in called.err
+    assert "of the 120 calibration rows in inputs.npz, 120 are among the compared rows" in called.err
     assert desk.releases == []
 
 
@@ -291,7 +291,7 @@ def test_calibration_rows_that_are_not_there_are_refused_before_any_work(desk: D
 
 
 def _text(path: Path) -> None:
-    path.write_text("this is no model", encoding="utf-8")
+    path.write_text("this is not a model", encoding="utf-8")
 
 
 def _archive(path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_static_variant_is_released_under_its_name_and_verified(desk: Desk) ->
     assert desk.call("verify", "tiny", "prod").code == 0
     stored = desk.folder / "artifacts/repository/store/tiny/1" / name
     assert sorted(path.name for path in stored.iterdir()) == ["artifact.json", "fixed-shape.json", "model.onnx"]
-    # Its base was made on the way, and is no target.
+    # Its base was made on the way, and is not a target.
     assert (desk.run_folder / "bases/onnx-fp32/model.onnx").is_file()
     report = html.unescape((desk.run_folder / "report.md").read_text(encoding="utf-8"))
     assert f"{name} answers like the source" in report
@@ -199,7 +199,7 @@ def test_a_dim_that_only_the_source_knows_is_checked_at_export(desk: Desk) -> No
     called = desk.call("run", "--verbose", "spec.yaml")
 
     assert called.code == 2
-    assert "target 'onnx-fp32@rows=8': dim 'rows' is no symbolic dim of the inputs (they have: batch)" in called.err
+    assert "target 'onnx-fp32@rows=8': dim 'rows' is not a symbolic dim of the inputs (they have: batch)" in called.err
 
 
 @pytest.mark.torch
@@ -269,11 +269,11 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (_static(static={"rows": 1}), "dim 'rows' is no symbolic dim of the inputs (they have: batch, length)"),
-        (_static(static={"batch": 65}), "dim 'batch' is fixed at 65, and model.dims allows 1 to 64"),
+        (_static(static={"rows": 1}), "dim 'rows' is not a symbolic dim of the inputs (they have: batch, length)"),
+        (_static(static={"batch": 65}), "dim 'batch' is fixed at 65, but model.dims allows 1 to 64"),
         (
             _static(static={"length": 8}),
-            "the input ids: int64[batch, length] has a fixed dim besides rows, and pad has",
+            "the input ids: int64[batch, length] has a fixed dim besides rows, but pad has",
         ),
         (
             _static("savedmodel-fp32", static={"batch": 1}),
@@ -281,7 +281,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
         ),
         (_static("onnx-fp64", static={"batch": 1}), "target 'onnx-fp64' is not available"),
         (_static("tflite-bf16", static={"batch": 1}), "target 'tflite-bf16' is not available"),
-        (_static("onnx-fp32@batch=1", static={"batch": 1}), "has fixed dims in its name, and static beside it"),
+        (_static("onnx-fp32@batch=1", static={"batch": 1}), "has fixed dims in its name and under static"),
         (_static(static={"a-b": 1}), "dim 'a-b' cannot be fixed"),
         (_static(static={"batch": 1}, dtypes={"ids": "int8"}), "cannot be given as 'int8'"),
         (_static(static={"batch": 0}), "targets.1.static.batch: a number of at least 1 is needed (seen: 0)"),

@@ -127,6 +127,19 @@ def _one_of(choice: np.random.Generator, pids: list[int]) -> list[int]:
 
 
 @pytest.mark.thorough
+@pytest.mark.children
+def test_a_shard_that_takes_too_long_is_measured_once(desk: Desk) -> None:
+    desk.onnx()
+    desk.module("slow", _SLOW.replace("IS_SLOW", "False"))
+    assert desk.call("record", "model.onnx", "--samples", "slow:batches", "--out", "reference").code == 0
+    desk.module("slow", _SLOW.replace("IS_SLOW", "number == 0"))
+    options = ("--samples", "slow:batches", "--workers", "1", "--time-limit", "5")
+
+    assert desk.call("compare", "reference", "model.onnx", *options).code == 5
+    assert len(list(desk.folder.glob("begun-*"))) <= 1
+
+
+@pytest.mark.thorough
 def test_nothing_is_lost_where_workers_are_killed(recorded: Desk, tool: list[str]) -> None:
     wanted = _of_one_shard(recorded)
     choice = np.random.default_rng(0)

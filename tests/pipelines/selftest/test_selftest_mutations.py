@@ -487,7 +487,7 @@ def test_a_shared_weight_is_changed_for_one_reader_alone() -> None:
 
 
 def test_an_unknown_fault_is_refused() -> None:
-    with pytest.raises(UsageError, match="no fault 'gremlin' exists") as raised:
+    with pytest.raises(UsageError, match="no fault is named 'gremlin'") as raised:
         mutate(_model("counter"), "gremlin", _context("gremlin"))
     assert "faults and equivalent rewrites are: weights-bf16" in raised.value.hint
 
@@ -503,7 +503,7 @@ def test_a_rewrite_of_what_is_no_valid_model_is_not_applicable(tmp_path: Path, m
     found, _ = _planted("offset-added", _ON_TEXT, tmp_path)
 
     assert isinstance(found, NotApplicable)
-    assert found.reason.startswith("what comes of it is no valid model: ")
+    assert found.reason.startswith("the result is not a valid model: ")
 
 
 def test_weights_beside_the_file_are_read(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ KINDS = {
 }
 
 KEEPS = {
-    "triton": "say what is to stay in the spec, by serve: {triton: {...}}, and release it",
+    "triton": "put lasting changes into the spec, in serve: {triton: {...}}, and release it",
     "tfserving": "put a copy elsewhere, and start the server with that",
     "kserve": "make the change in the cluster, with kubectl patch or kustomize",
 }
@@ -57,7 +57,7 @@ def test_a_file_that_was_changed_by_hand_is_kept_until_it_is_given_up(
         call(*words)
 
     assert str(caught.value).startswith(f"{name} was changed")
-    keep, _, over = caught.value.hint.partition("; or write over it: convert-and-validate ")
+    keep, _, over = caught.value.hint.partition("; or overwrite it: convert-and-validate ")
     assert keep == KEEPS[kind]
     assert path.read_bytes() == written + b"\n# more memory\n"
     # The command of the hint writes over it.
@@ -106,7 +106,7 @@ def test_what_was_asked_for_is_not_left_out_without_a_word(
 
     left_out = " ".join(more)
     assert f"{name} was written with {left_out}, which this call leaves out" in str(caught.value)
-    assert caught.value.hint.startswith(f"give {left_out} again; or write over it: convert-and-validate {kind} adds ")
+    assert caught.value.hint.startswith(f"give {left_out} again; or overwrite it: convert-and-validate {kind} adds ")
     assert caught.value.hint.endswith(" --overwrite --repository repository")
     assert (tmp_path / name).read_bytes() == before
     call(*words, "--overwrite")
@@ -141,7 +141,7 @@ def test_another_base_path_is_said(tmp_path: Path, call: Callable[..., Result]) 
     with pytest.raises(ChangedViewError, match=r"models\.config has adds at /models/adds, and this call has") as caught:
         call("tfserving", "adds", "--out", "models")
 
-    assert caught.value.hint.startswith("give --base-path /models; or write over it: convert-and-validate tfserving")
+    assert caught.value.hint.startswith("give --base-path /models; or overwrite it: convert-and-validate tfserving")
     assert '"/models/adds"' in (tmp_path / "models/models.config").read_text()
     call("tfserving", "adds", "--out", "models", "--base-path", "/served", "--overwrite")
     assert '"/served/adds"' in (tmp_path / "models/models.config").read_text()

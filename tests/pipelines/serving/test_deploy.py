@@ -242,6 +242,26 @@ def test_a_store_is_named_by_its_address_and_its_credentials_by_their_secret(tmp
         CliRunner().invoke(cli, [*words, *CLAIM], standalone_mode=False, catch_exceptions=False)
 
 
+@pytest.mark.parametrize("claim", ["y", "1e3", "0o17", "1-2-3", "null"])
+def test_words_that_other_readers_take_for_numbers_or_booleans_are_quoted(
+    tmp_path: Path, make_release: Callable[..., StoredRelease], deploy: Callable[..., list[dict[str, Any]]], claim: str
+) -> None:
+    make_release()
+    deploy("--volume-claim", claim, "--name", "n")
+    text = (tmp_path / "manifests/n.kubernetes.yaml").read_text()
+
+    assert f'claimName: "{claim}"\n' in text
+    assert 'name: "n"\n' in text
+
+
+def test_a_digest_of_another_form_is_wrong_usage(make_release: Callable[..., StoredRelease]) -> None:
+    make_release()
+    with pytest.raises(UsageError, match="--manifest is 'sha256:0000'"):
+        CliRunner().invoke(
+            cli, ["verify", "adds", "1", "--manifest", "sha256:0000"], standalone_mode=False, catch_exceptions=False
+        )
+
+
 def test_resources_are_those_that_the_release_measured(
     tmp_path: Path, make_release: Callable[..., StoredRelease], deploy: Callable[..., list[dict[str, Any]]]
 ) -> None:

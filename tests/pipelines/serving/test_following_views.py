@@ -97,7 +97,7 @@ def test_a_view_that_does_not_follow_is_left_alone(
 def test_a_repository_that_cannot_be_written_keeps_no_order(tmp_path: Path, call: Callable[..., Result]) -> None:
     (tmp_path / "repository/views").write_text("in the way")
 
-    with pytest.raises(StorageError, match="the view was written, and will not follow prod: ") as caught:
+    with pytest.raises(StorageError, match="the view was written, but will not follow prod: ") as caught:
         call("triton", "adds", "--out", "models")
 
     assert caught.value.hint == "give --no-follow to turn this off"
@@ -185,7 +185,7 @@ def test_a_view_that_is_forgotten_stays_as_it_is(tmp_path: Path, call: Callable[
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--forget", "other/adds"), r"no view in other/adds follows an alias \(those that do: models/adds\)"),
+        (("--forget", "other/adds"), r"no view in other/adds follows an alias \(views that do: models/adds\)"),
         (("adds", "--forget", "models/adds"), "views takes either a MODEL or --forget DIR"),
         (("subtracts",), "has no release of model 'subtracts'"),
     ],
@@ -361,7 +361,7 @@ def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
     with pytest.raises(ChangedViewError) as caught:
         call(kind, "adds", which, "--out", "models", *options)
 
-    said = f"the view models/adds follows prod of adds, and would show {which} of adds in its place"
+    said = f"the view models/adds follows prod of adds, but would show {which} of adds instead"
     assert str(caught.value) == said
     assert {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()} == before
     assert call("views").output == f"{SERVERS[kind].title} view models/adds follows prod of adds\n"

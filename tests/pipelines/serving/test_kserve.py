@@ -151,13 +151,13 @@ def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--name", "Adds"), "no service may be called 'Adds'"),
-        (("--name", "adds_2"), "no service may be called 'adds_2'"),
-        (("--name", "a" * 54), "no service may be called"),
+        (("--name", "Adds"), "the service name 'Adds'"),
+        (("--name", "adds_2"), "the service name 'adds_2'"),
+        (("--name", "a" * 54), "the service name"),
         (("--storage-uri", "/models"), "cannot read a folder of models from '/models'"),
         (("--storage-uri", "oci://registry/models"), "cannot read a folder of models from 'oci://registry/models'"),
         (("--storage-uri", "https://host/models"), "cannot read a folder of models from 'https://host/models'"),
-        (("--storage-uri", "pvc://models"), "names the volume claim 'models' and no path on it"),
+        (("--storage-uri", "pvc://models"), "names the volume claim 'models' without a path"),
         (("--storage-uri", "pvc://"), "'pvc://' names no volume claim ''"),
         (("--storage-uri", "pvc:///models"), "'pvc:///models' names no volume claim ''"),
         (("--storage-uri", "pvc://My_Claim/models"), "names no volume claim 'My_Claim'"),

@@ -364,7 +364,7 @@ def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
 
     said = json.loads((tmp_path / "result.json").read_text())
     assert result.return_value == 0
-    assert "measured as it is: it is other, and no Triton" in " ".join(result.output.split())
+    assert "measured as it is: it is other, not Triton" in " ".join(result.output.split())
     assert server.loads == []
     assert {json.dumps(point["settings"]) for point in said["points"]} == {json.dumps(said["before"])}
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
@@ -378,7 +378,7 @@ def test_each_point_has_what_the_server_says_of_its_machine(
     said = json.loads((tmp_path / "result.json").read_text())
     use = {"cpu_share": 0.5, "memory_mib": 3.0, "gpu_share": 0.25, "gpu_memory_mib": 4.0}
     assert all(point["use"] == use for point in said["points"])
-    with pytest.raises(BackendError, match="is no page of metrics"):
+    with pytest.raises(BackendError, match="is not a page of metrics"):
         call("--metrics", f"{server.url}/v2")
     with pytest.raises(UsageError):
         call("--metrics", "http://user:word@127.0.0.1:1/metrics")
@@ -486,7 +486,7 @@ def test_settings_that_somebody_else_loads_meanwhile_end_it(
 
     server.instead = load
 
-    with pytest.raises(MeasurementError, match="that somebody else loaded"):
+    with pytest.raises(MeasurementError, match="settings that somebody else loaded"):
         call("--json", "result.json")
 
     assert _error_in(tmp_path / "result.json") == ("error", 5)
@@ -559,7 +559,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
         call("--url", url)
 
     assert str(caught.value) == (
-        f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
+        f"tune needs a Triton server, but {url} does not answer as one: the server at {url} has no model at "
         "/v2/models/adds/infer: Not Found"
     )
     assert caught.value.exit_code == 5
@@ -567,7 +567,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
 
 
 def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Result]) -> None:
-    with pytest.raises(MeasurementError, match=r"100 requests were sent to .* and no more are allowed"):
+    with pytest.raises(MeasurementError, match=r"100 requests were sent to .* which is the limit"):
         call("--endpoint", "requests=100")
     assert server.asked <= 100
 
@@ -576,12 +576,12 @@ def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Res
     ("more", "said"),
     [
         (["--max-batch-size", "32"], "max_batch_size is 32, and the model was made and verified for at most 16"),
-        (["--latency-budget", "20"], "'20' is no time"),
-        (["--instances", "0"], "is no list of whole numbers from 1 on"),
+        (["--latency-budget", "20"], "'20' is not a time"),
+        (["--instances", "0"], "is not a list of whole numbers from 1 on"),
         (["--url", "grpc://127.0.0.1:1/adds"], "expected HTTP"),
         (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
         (["--out", "nothing"], "nothing has no view of adds"),
-        (["--rows", "17"], "a request of 17 rows is more than the server takes"),
+        (["--rows", "17"], "a request of 17 rows is more than the server accepts"),
         (["--endpoint", "requests_per_second=5"], "does not apply here"),
     ],
 )

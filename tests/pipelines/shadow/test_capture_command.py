@@ -417,7 +417,7 @@ def test_a_wrong_address_is_shown_as_it_was_typed(tmp_path: Path, capfd: pytest.
     err = capfd.readouterr().err
     assert "secret" not in err
     assert text.rpartition("@")[2].partition("?")[0] in err
-    assert "://" not in err.partition("is no address")[0] or "://" in text
+    assert "://" not in err.partition("is not an address")[0] or "://" in text
 
 
 def _connected(captured: _Capture) -> socket.socket:

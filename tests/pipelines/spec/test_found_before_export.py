@@ -80,7 +80,7 @@ def _limits(**outputs: object) -> dict[str, Any]:
     [
         (
             {"tolerance": _limits(logits={"max_abs_diff": [1, 2]})},
-            "tolerance.onnx-fp32.outputs.logits.max_abs_diff has 2 numbers, and the output 3 channels",
+            "tolerance.onnx-fp32.outputs.logits.max_abs_diff has 2 numbers (expected 3 channels",
         ),
         (
             {"tolerance": _limits(logit={"max_abs_diff": 1})},
@@ -124,7 +124,7 @@ def test_columns_of_an_open_size_are_held_against_what_the_reference_answers(des
     called = desk.call("run", desk.spec(tolerance=tolerance, required=[]), "--verbose")
 
     assert called.code == 2, str(called)
-    assert "outputs.logits.max_abs_diff has 2 numbers, and the output 3 channels" in called.err
+    assert "outputs.logits.max_abs_diff has 2 numbers (expected 3 channels" in called.err
 
 
 def test_a_name_that_is_served_otherwise_is_answered_with_the_name_served(desk: Desk) -> None:
@@ -183,22 +183,22 @@ def test_a_declared_output_that_the_model_lacks_is_found_before_it_is_recorded(
     [
         (
             {"x": np.zeros((120, 5), np.float32)},
-            "from row '0' on, 'x' has the shape [16, 5], and the model takes x: float32[batch, 4]",
-            "give rows of the shape that the model takes",
+            "from row '0' on, 'x' has the shape [16, 5], but the model expects x: float32[batch, 4]",
+            "give rows of the shape that the model expects",
         ),
         (
             {"x": np.zeros((120, 4, 1), np.float32)},
-            "from row '0' on, 'x' has the shape [16, 4, 1], and the model takes x: float32[batch, 4]",
-            "give rows of the shape that the model takes",
+            "from row '0' on, 'x' has the shape [16, 4, 1], but the model expects x: float32[batch, 4]",
+            "give rows of the shape that the model expects",
         ),
         (
             {"x": np.zeros((120, 4), np.float64)},
-            "the samples hold 'x' as float64, and the model takes float32",
+            "the samples hold 'x' as float64, but the model expects float32",
             _HINT_OF_CAST,
         ),
         (
             {"features": np.zeros((120, 4), np.float32)},
-            "the samples have no input 'x', which the model takes (seen: features)",
+            "the samples have no input 'x', which the model expects (seen: features)",
             "name the samples' keys like the model's inputs, or rename these: model.rename: {x: features} in the spec",
         ),
     ],
@@ -216,7 +216,7 @@ def test_rows_of_a_wrong_shape_further_on_are_found_before_the_model_is_converte
     batches = {f"{case}/x": np.zeros((2, 4 + case), np.float32) for case in range(2)}
     np.savez(desk.folder / "inputs.npz", **batches)
     said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--verbose"))
-    assert "from row '1/0' on, 'x' has the shape [2, 5], and the model takes x: float32[batch, 4]" in said
+    assert "from row '1/0' on, 'x' has the shape [2, 5], but the model expects x: float32[batch, 4]" in said
 
 
 _TOKENS = """
@@ -267,11 +267,11 @@ def _tokens(desk: Desk, *, width: int = 3, **row_70: list[int]) -> None:
                 "at row 'r70', 'ids' has the shape [8, 7]: axis 1, 'sequence', is 7, and model.dims.sequence declares "
                 "2 to 6"
             ),
-            "declare the sizes that the model is served with, model.dims.sequence, or correct the rows",
+            "declare the served sizes in model.dims.sequence, or correct the rows",
         ),
         (
             {"ids": [1] * 3, "mask": [1] * 2},
-            "row 'r70' is 3 long in 'ids' and 2 in 'mask', and the model takes both of one 'sequence'",
+            "row 'r70' is 3 long in 'ids' and 2 in 'mask', but the model expects one 'sequence' for both",
             (
                 "give every row as many places in one of them as in the other, or give the dims other names: in the "
                 "model, or, where it has none for them, in model.inputs of a spec"
@@ -292,8 +292,8 @@ def test_an_output_of_another_size_than_declared_is_found_before_the_model_is_co
     _tokens(desk, width=4)
     said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--verbose"))
     assert said == (
-        "error: tiny: model.outputs declares logits: float32[batch, 4], and the source answers the first 8 rows of the "
-        "samples with float32[8, 3]\n"
+        "error: tiny: model.outputs declares logits: float32[batch, 4], but the source returns "
+        "float32[8, 3] for the first 8 rows of the samples\n"
         "hint: declare the output, model.outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or correct the "
         "model\n"
     )
@@ -305,8 +305,8 @@ def test_an_id_beyond_the_table_is_wrong_usage_that_names_row_input_and_value(de
     called = desk.call("run", "spec.yaml", "--verbose")
     assert called.code == 2, str(called)
     assert called.err.endswith(
-        "error: tiny: the reference does not answer row 'r70' of the samples (index 70), for the 50 in 'ids' (allowed: "
-        "at most 49), while it answers others: the PyTorch module failed on ids: int64[1, 3]; mask: int64[1, 3]: "
+        "error: tiny: the reference refuses row 'r70' of the samples (index 70), for the 50 in 'ids' (allowed: "
+        "at most 49), but accepts others: the PyTorch module failed on ids: int64[1, 3]; mask: int64[1, 3]: "
         "IndexError: index out of range in self\n"
         "hint: correct 'ids' in this row, or remove the row from the samples\n"
     )
@@ -333,7 +333,7 @@ def test_a_module_is_tried_without_a_change_of_its_buffers_attributes_and_mode()
     signature = Signature(inputs=(x,), outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),))
     batch = Batch(inputs={"x": np.ones((5, 4), np.float32)}, ids=list("abcde"))
 
-    with pytest.raises(UsageError, match=r"y: float32\[batch, 2\], and the source answers the first 5 rows"):
+    with pytest.raises(UsageError, match=r"y: float32\[batch, 2\], but the source returns .* for the first 5 rows"):
         check_declared_outputs(LoadedModel(ref=source, model=module), signature, batch)
 
     assert (module.calls.item(), module.seen, module.training) == (0, [], True)
@@ -345,7 +345,7 @@ def test_a_model_of_a_fixed_number_of_rows_is_answered_with_the_batch_size(bench
     )
     assert outcome.code == 2
     assert outcome.result["error"]["message"] == (
-        "from row '0' on, 'x' has the shape [16, 4], and the model takes x: float32[8, 4]"
+        "from row '0' on, 'x' has the shape [16, 4], but the model expects x: float32[8, 4]"
     )
     hint = "give 8 rows a call: samples: {batch_size: 8} in the spec, or --batch-size 8"
     assert outcome.result["error"]["hint"] == hint
@@ -356,7 +356,7 @@ def test_a_model_of_a_fixed_number_of_rows_is_answered_with_the_batch_size(bench
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--outputs", "logit", "output 'logit' was selected, and the reference has no such output (it has: logits)"),
+        ("--outputs", "logit", "output 'logit' was selected, but the reference has no such output (it has: logits)"),
         ("--decision", "logit:argmax", "decision logit:argmax is on an output that is not compared (compared: logits)"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         ),
         (
             _int8("{method: dynamic}", "onnx-int8, tensorrt-int8"),
-            "and with zero points of 0; they are made from onnx-int8, and one calibration cannot make it both ways",
+            "and zero points of 0; they are made from onnx-int8, and one calibration cannot make it both ways",
         ),
         (_MODULE + "required: [savedmodel-fp32]\n", "required names 'savedmodel-fp32', which is not a target"),
         (_MODULE + "tolerance: {savedmodel-fp32: {}}\n", "tolerance names 'savedmodel-fp32', which is not a target"),
@@ -177,14 +177,17 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         (_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: -1}}\n", "is not a finite number of at least 0"),
         (_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: .nan}}\n", "is not a finite number of at least 0"),
         (_MODULE + "tolerance: {onnx-fp32: {decision_mismatches: 0.5}}\n", "is not a whole number"),
-        (_MODULE + "promote: {prefer: quickest}\n", "promote.prefer: 'quickest' is no preference (allowed: fastest, s"),
+        (
+            _MODULE + "promote: {prefer: quickest}\n",
+            "promote.prefer: 'quickest' is not a preference (allowed: fastest, s",
+        ),
         (
             _MODULE + "promote: {limits: {latency_p90_ms: 1}}\n",
             "limit 'latency_p90_ms' is not known (allowed: latency_p50",
         ),
-        (_MODULE + "promote: {limits: {cost_per_million: 1}}\n", "benchmark.price_per_hour is not given"),
-        (_MODULE + "promote: {for: [CPU]}\n", "promote.for: 'CPU' is no device (allowed: cpu, cuda:smNN"),
-        (_MODULE + "promote: {for: [cuda]}\n", "promote.for: 'cuda' is no device (allowed: cpu, cuda:smNN"),
+        (_MODULE + "promote: {limits: {cost_per_million: 1}}\n", "benchmark.price_per_hour is missing"),
+        (_MODULE + "promote: {for: [CPU]}\n", "promote.for: 'CPU' is not a device (allowed: cpu, cuda:smNN"),
+        (_MODULE + "promote: {for: [cuda]}\n", "promote.for: 'cuda' is not a device (allowed: cpu, cuda:smNN"),
         (_MODULE + "benchmark: {batch_sizes: [65]}\n", "batch size 65 of the benchmark is outside of model.dims.batch"),
         (_MODULE + "promote: {limits: {size_mb: 0}}\n", "limit size_mb is 0, not a finite number above 0"),
         (_MODULE + "promote: {prefer: [savedmodel-fp32]}\n", "promote.prefer names 'savedmodel-fp32'"),
@@ -207,7 +210,10 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
             _with("dtype: float32, shape: [batch, 4]", "dtype: float, shape: [4]"),
             "model.inputs.x.dtype: a dtype by its ",
         ),
-        (_with("  outputs: {logits: {dtype: float32, shape: [batch, 3]}}\n", ""), "are given together or not at all"),
+        (
+            _with("  outputs: {logits: {dtype: float32, shape: [batch, 3]}}\n", ""),
+            "must be given together or not at all",
+        ),
     ],
 )
 def test_a_wrong_spec_is_refused_in_words(text: str, words: str) -> None:
@@ -216,7 +222,7 @@ def test_a_wrong_spec_is_refused_in_words(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("targets", "more"),
-    [("tensorrt-rtx-int8", ""), ("onnx-int8, tensorrt-int8", ", or give onnx-int8 a spec of its own")],
+    [("tensorrt-rtx-int8", ""), ("onnx-int8, tensorrt-int8", ", or give onnx-int8 a separate spec")],
 )
 def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -281,7 +287,7 @@ def test_a_path_is_taken_for_a_path_if_it_has_a_suffix_or_exists(tmp_path: Path)
 
 
 def test_an_unknown_packaged_spec_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InputFileError, match="'klue-st' is no file and no packaged spec") as caught:
+    with pytest.raises(InputFileError, match="no file or packaged spec is named 'klue-st'") as caught:
         load_spec("klue-st")
 
     assert caught.value.exit_code == 2

@@ -36,9 +36,21 @@ _UNDECLARED = _SPEC[: _SPEC.index("  inputs:")] + _SPEC[_SPEC.index("samples:") 
             "did you mean 'probs'?",
         ),
         ("decisions: {logits: {argmax: true}}", "decisions names 'logits', which is not an output", "as 'probs'"),
-        ("decisions: {probs: {argmax: true, axis: 3}}", "decisions.probs: .*axis 3 is no class axis", "use axis 1: "),
-        ("decisions: {probs: {argmax: true, axis: 0}}", "decisions.probs: .*axis 0 is no class axis", "use axis 1: "),
-        ("decisions: {probs: {argmax: true, axis: -2}}", "decisions.probs: .*axis -2 is no class axis", "use axis 1: "),
+        (
+            "decisions: {probs: {argmax: true, axis: 3}}",
+            "decisions.probs: .*axis 3 is not a class axis",
+            "use axis 1: ",
+        ),
+        (
+            "decisions: {probs: {argmax: true, axis: 0}}",
+            "decisions.probs: .*axis 0 is not a class axis",
+            "use axis 1: ",
+        ),
+        (
+            "decisions: {probs: {argmax: true, axis: -2}}",
+            "decisions.probs: .*axis -2 is not a class axis",
+            "use axis 1: ",
+        ),
         ("decisions: {tokens: {argmax: true}}", "decisions.tokens: .* rank 3 without the axis", "axis: N"),
         ("decisions: {price: {argmax: true}}", "decisions.price: .*needs an axis to choose along", "threshold"),
         ("decisions: {label: {threshold: 1}}", "decisions.label is on an output of dtype int64", "argmax_of: {label:"),
@@ -55,9 +67,9 @@ _UNDECLARED = _SPEC[: _SPEC.index("  inputs:")] + _SPEC[_SPEC.index("samples:") 
         ("roles: {y: {role: id}}", "roles names 'y', which is not an input", "name one of these"),
         ("decisions: {probs: {top_k: 5}}", "decision probs:top_k=5: the output has 5 classes", "a k below 5"),
         ("axes: {prices: 1}", "axes names 'prices', which is not an output", "did you mean 'price'?"),
-        ("axes: {probs: 2}", "axes.probs: axis 2 is no channel axis of an output of rank 2", "use axis 1: "),
-        ("axes: {tokens: 0}", "axes.tokens: axis 0 is no channel axis of an output of rank 3", "from 1 to 2"),
-        ("axes: {price: 1}", "axes.price: axis 1 is no channel axis of an output of rank 1", "leave it out"),
+        ("axes: {probs: 2}", "axes.probs: axis 2 is not a channel axis of an output of rank 2", "use axis 1: "),
+        ("axes: {tokens: 0}", "axes.tokens: axis 0 is not a channel axis of an output of rank 3", "from 1 to 2"),
+        ("axes: {price: 1}", "axes.price: axis 1 is not a channel axis of an output of rank 1", "leave it out"),
     ],
 )
 def test_what_declared_outputs_cannot_be_asked_is_refused_when_the_spec_is_read(

@@ -48,7 +48,7 @@ def _refusal(**parts: object) -> UsageError:
         ),
         (
             {"model": {"name": "tiny", "source": "net:model", "inputs": {"ids": {"dtype": "int65", "shape": [1]}}}},
-            "model.inputs.ids.dtype: a dtype by its NumPy name is needed, one of int16, int64, uint16, ",
+            "model.inputs.ids.dtype: a dtype needs its NumPy name, one of int16, int64, uint16, ",
             "write for example dtype: float32",
         ),
         # A wrong type.

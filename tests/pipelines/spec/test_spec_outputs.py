@@ -81,7 +81,7 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("gold: {metric: kappa, output: logits}", "'kappa' is no metric"),
+        ("gold: {metric: kappa, output: logits}", "'kappa' is not a metric"),
         ("gold: {metric: pearson}", "gold.output: is missing"),
         ("gold: [{metric: pearson, output: logits, tol: 1}]", r"gold.0.tol: unknown key \(allowed: metric, output"),
         (
@@ -92,19 +92,19 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
             "gold: {metric: pearson, output: logits, tolerance: {ratio: 0.9, mlperf: 99}}",
             r"gold.tolerance: exactly one of ratio, max_drop, mlperf is needed \(seen: ratio, mlperf",
         ),
-        ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is no rule of MLPerf"),
+        ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is not a rule of MLPerf"),
         ("gold: {metric: pearson, output: absent}", "gold.output names 'absent', which is not an output"),
         ("gold: 3", r"gold: a mapping is needed \(seen: 3\)"),
         ("matches: {d: {boxes: absent, scores: scores}}", "matches.d names 'absent', which is not an output"),
-        ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is no intersection over union"),
+        ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is not an intersection over union"),
         ("matches: {d: {boxes: boxes}}", "matches.d.scores: is missing"),
         (
             "matches: {d: {boxes: boxes, scores: scores}}\ndecisions: {scores: {threshold: 0.5}}",
-            "match 'd' names 'scores', and decision scores:threshold=0.5 is on it too",
+            "match 'd' names 'scores', which decision scores:threshold=0.5 uses already",
         ),
         (
             "matches: {d: {boxes: boxes, scores: scores}}\ngold: {metric: pearson, output: scores}",
-            "match 'd' names 'scores', and gold pearson:scores is on it too",
+            "match 'd' names 'scores', which gold pearson:scores uses already",
         ),
         ("outputs: {noise: {ignore: ' '}}", "outputs.noise.ignore: "),
         (
@@ -122,15 +122,15 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
         ),
         (
             "outputs: {logits: {ignore: a}}\ndecisions: {logits: {threshold: 3}}",
-            "decision logits:threshold=3 is on 'logits', and outputs says to ignore it",
+            "decision logits:threshold=3 is on 'logits', but outputs ignores it",
         ),
         (
             "outputs: {logits: {ignore: a}}\ngold: {metric: pearson, output: logits}",
-            "gold pearson:logits is on 'logits', and outputs says to ignore it",
+            "gold pearson:logits is on 'logits', but outputs ignores it",
         ),
         (
             "outputs: {scores: {ignore: a}}\nmatches: {d: {boxes: boxes, scores: scores}}",
-            "match 'd' is on 'scores', and outputs says to ignore it",
+            "match 'd' is on 'scores', but outputs ignores it",
         ),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_list_with_room_left_has_no_end(side: str) -> None:
     actual = _without(expected, 7)
     rule = _RULE
     if side == "zero":
-        # Filled up by what is no detection.
+        # Filled up by what is not a detection.
         actual = {name: np.concatenate([array, np.zeros_like(array[:, :1])], axis=1) for name, array in actual.items()}
     elif side == "number":
         rule = replace(_RULE, num="num")

@@ -51,7 +51,7 @@ def _outputs(seed: int, *, rows: int = 2, count: int = 6) -> Outputs:
 
 
 def _with_room(outputs: Outputs) -> Outputs:
-    """Return the same detections in lists with one more place, filled up with what is no detection."""
+    """Return the same detections in lists with one more place, filled up with what is not a detection."""
     return {name: np.concatenate([array, np.zeros_like(array[:, :1])], axis=1) for name, array in outputs.items()}
 
 
@@ -108,7 +108,7 @@ def test_one_fault_is_always_caught(seed: int, at: int, fault: str) -> None:
         assert statuses["detections_matched"] == "pass"
     else:
         assert statuses["detections_matched"] == "fail"
-        # The place that is no detection has its pair as well.
+        # The place that is not a detection has its pair as well.
         assert (found.matched, found.missing, found.extra) == (13, 1, 0 if fault == "dropped" else 1)
         assert "row 'row-1': 1 missing, such as [" in found.examples[0]
 
@@ -481,11 +481,11 @@ def test_a_rule_is_read_as_written_and_written_as_read() -> None:
         ("d:boxes=b,colour=s", "names no output for scores"),
         ("d:color=b", "is not of the form NAME:boxes=OUTPUT"),
         ("d:boxes=b", "names no output for scores"),
-        ("d:boxes=b,scores=s,boxes=c", "says boxes twice"),
-        ("d:boxes=b,scores=b", "names one output for two things"),
-        ("d:boxes=b,scores=s,iou=often", "iou=often is no number"),
-        ("d:boxes=b,scores=s,iou=0", "iou=0 is no intersection over union"),
-        ("d:boxes=b,scores=s,iou=nan", "iou=nan is no intersection over union"),
+        ("d:boxes=b,scores=s,boxes=c", "has boxes twice"),
+        ("d:boxes=b,scores=b", "names one output twice"),
+        ("d:boxes=b,scores=s,iou=often", "iou=often is not a number"),
+        ("d:boxes=b,scores=s,iou=0", "iou=0 is not an intersection over union"),
+        ("d:boxes=b,scores=s,iou=nan", "iou=nan is not an intersection over union"),
         ("d:boxes=b,scores=s,score_tolerance=-1", "score_tolerance=-1 is not allowed"),
         ("d:boxes=b,scores=s,max_box_diff=inf", "max_box_diff=inf is not allowed"),
         ("d:boxes=b,scores=s,score_floor=nan", "score_floor=nan is not finite"),
@@ -504,13 +504,13 @@ def test_an_output_is_asked_for_one_thing() -> None:
     check_match_rules((rule,), known, {"logits": "decision logits:argmax"})
     with pytest.raises(UsageError, match="match 'd' names 'b', which is not an output that is compared"):
         check_match_rules((rule,), ("s",), {})
-    with pytest.raises(UsageError, match="match 'd' names 's', and decision s:argmax is on it too"):
+    with pytest.raises(UsageError, match="match 'd' names 's', which decision s:argmax uses already"):
         check_match_rules((rule,), known, {"s": "decision s:argmax"})
     with pytest.raises(UsageError, match="matches 'd' and 'e' both name 'b'"):
         check_match_rules((rule, make_match_rule("e", boxes="b", scores="logits")), known, {})
     with pytest.raises(UsageError, match="match 'a:b' has no name that can be written before a colon"):
         make_match_rule("a:b", boxes="b", scores="s")
-    with pytest.raises(UsageError, match="two matches have one name"):
+    with pytest.raises(UsageError, match="two matches have the same name"):
         check_match_rules((rule, rule), known, {})
 
 

@@ -467,8 +467,8 @@ def test_swapped_outputs() -> None:
     start, end = _normal(_ROWS, 4), _normal(_ROWS, 4, seed=1)
 
     assert _words({"start": start, "end": end}, {"start": _noisy(end), "end": _noisy(start)}) == {
-        "start": ("swapped outputs: it holds what the reference answers as 'end'",),
-        "end": ("swapped outputs: it holds what the reference answers as 'start'",),
+        "start": ("swapped outputs: it holds the reference's 'end'",),
+        "end": ("swapped outputs: it holds the reference's 'start'",),
     }
 
 
@@ -648,9 +648,9 @@ def test_one_answer_for_all_rows_of_a_batch() -> None:
         [np.repeat(expected[at : at + 1], min(16, _ROWS - at), axis=0) for at in range(0, _ROWS, 16)]
     )
 
-    assert _of(expected, actual) == ("one answer for all: the rows of a batch are all answered alike",)
+    assert _of(expected, actual) == ("one output for all rows: the rows of a batch are all answered alike",)
     actual[16:] = expected[16:]
-    assert _of(expected, actual) == ("one answer for all: the rows of 1 of 13 batches are all answered alike",)
+    assert _of(expected, actual) == ("one output for all rows: the rows of 1 of 13 batches are all answered alike",)
 
 
 def test_a_nan_that_was_clipped_is_a_row_that_is_not_finite_alike() -> None:
@@ -748,7 +748,7 @@ def _plain(pattern: RowPattern) -> dict[str, Any]:
     exact: dict[str, Any] = {
         name: getattr(pattern, name) for name in RowPattern.__slots__ if name not in {"growth", "by_channel"}
     }
-    # A count of nothing is no count.
+    # A count of nothing is not a count.
     exact = {name: +value if hasattr(value, "most_common") else value for name, value in exact.items()}
     return exact | {"by_channel": pattern.by_channel.tolist()}
 

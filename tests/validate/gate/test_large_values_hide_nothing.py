@@ -368,7 +368,7 @@ def test_a_mask_that_is_added_to_most_of_a_row_hides_no_fault_of_its_other_value
 
 
 def test_a_mask_that_is_added_hides_no_fault_of_the_other_values() -> None:
-    # It is no constant: -1e4 plus a score.
+    # It is not a constant: -1e4 plus a score.
     mask = np.where(np.random.default_rng(1).random((_ROWS, _WIDTH)) < 0.4, np.float32(-1e4), np.float32(0))
     expected, actual = (_network(each) + mask for each in (_EXACT, _CONVERSIONS[Precision.FP32]))
     assert _verdict(expected, actual) is Verdict.PASS

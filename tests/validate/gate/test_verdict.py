@@ -282,7 +282,7 @@ def test_flips_next_to_the_boundary_are_capped_by_the_precision(
 )
 def test_each_precision_has_its_step_at_eleven(precision: Precision, step: float) -> None:
     assert Step(precision=precision, dtype="float32").at(np.array([11.0])).tolist() == [step]
-    # An output in FP16 is no finer than that, whatever it was computed in.
+    # An output in FP16 is not a finer than that, whatever it was computed in.
     assert Step(precision=precision, dtype="float16").at(np.array(11.0)) == max(step, 2.0**-7)
 
 

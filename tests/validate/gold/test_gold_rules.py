@@ -41,14 +41,14 @@ def test_a_rule_is_read_as_written(text: str, rule: GoldRule) -> None:
         ("pearson", "is not of the form METRIC:OUTPUT"),
         ("pearson:", "names no output"),
         ("kappa:logits", "is not of the form METRIC:OUTPUT or MODULE:CALLABLE:OUTPUT.*metrics: pearson"),
-        ("pearson:logits,ratio=0.99,ratio=0.9", "says ratio twice"),
-        ("pearson:logits,ratio=much", "ratio=much is no number"),
-        ("pearson:logits,ratio=99", "ratio=99 is no share"),
-        ("pearson:logits,ratio=nan", "ratio=nan is no share"),
+        ("pearson:logits,ratio=0.99,ratio=0.9", "has ratio twice"),
+        ("pearson:logits,ratio=much", "ratio=much is not a number"),
+        ("pearson:logits,ratio=99", "ratio=99 is not a share"),
+        ("pearson:logits,ratio=nan", "ratio=nan is not a share"),
         ("pearson:logits,max_drop=-1", "max_drop=-1 is not allowed"),
-        ("pearson:logits,mlperf=98", r"mlperf=98 is no rule of MLPerf \(allowed: 99, 99.9\)"),
-        ("pearson:logits,mlperf=99,ratio=0.99", "ratio and mlperf are given, and only one limit holds"),
-        ("pearson:logits,gold_above=3", "gold_above=3 makes labels of gold, which this metric does not take"),
+        ("pearson:logits,mlperf=98", r"mlperf=98 is not a rule of MLPerf \(allowed: 99, 99.9\)"),
+        ("pearson:logits,mlperf=99,ratio=0.99", r"ratio and mlperf are given \(expected only one\)"),
+        ("pearson:logits,gold_above=3", "gold_above=3 makes labels of gold, which this metric does not use"),
     ],
 )
 def test_a_rule_that_says_nothing_is_refused(text: str, message: str) -> None:
@@ -76,11 +76,11 @@ def test_what_is_no_gold_is_nan() -> None:
 @pytest.mark.parametrize(
     ("rule", "gold", "message"),
     [
-        ("pearson:y", np.array(["a", "b", "c", "d"]), "holds? gold that is no number"),
+        ("pearson:y", np.array(["a", "b", "c", "d"]), "holds? gold that is not a number"),
         ("pearson:y", np.zeros((4, 2)), r"gold has shape \[4, 2\] for 4 rows"),
-        ("f1:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, and labels are 0 and 1"),
-        ("auc:y", np.array([0.0, 1.0, 5.0, 0.0]), "gold holds 5, and labels are 0 and 1"),
-        ("accuracy:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, and labels are the indices of classes"),
+        ("f1:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, but labels are 0 and 1"),
+        ("auc:y", np.array([0.0, 1.0, 5.0, 0.0]), "gold holds 5, but labels are 0 and 1"),
+        ("accuracy:y", np.array([0.0, 1.0, 2.5, 0.0]), "gold holds 2.5, but labels are the indices of classes"),
     ],
 )
 def test_gold_that_the_metric_cannot_take_is_refused(rule: str, gold: object, message: str) -> None:
@@ -124,13 +124,13 @@ def test_labels_of_rows_with_nan_are_nan() -> None:
 @pytest.mark.parametrize(
     ("rule", "shape", "decision", "message"),
     [
-        ("pearson:y", (3, 2), None, r"shape \[3, 2\] for 3 rows, and gold keeps one number a row"),
+        ("pearson:y", (3, 2), None, r"shape \[3, 2\] for 3 rows, but gold keeps one number a row"),
         ("auc:y", (3, 4), None, r"or \(rows, 2\)"),
         ("pearson:y", (5,), None, "one number a row"),
-        ("accuracy:y", (3, 2), None, "needs labels, and no decision is on 'y'"),
-        ("accuracy:y", (3, 2), "y:threshold=0", "gives no one label a row"),
-        ("accuracy:y", (3, 2), "y:top_k=1", "gives no one label a row"),
-        ("accuracy:y", (3, 2, 2), "y:argmax,axis=1", "gives no one label a row"),
+        ("accuracy:y", (3, 2), None, "needs labels, but 'y'"),
+        ("accuracy:y", (3, 2), "y:threshold=0", "does not give one label a row"),
+        ("accuracy:y", (3, 2), "y:top_k=1", "does not give one label a row"),
+        ("accuracy:y", (3, 2, 2), "y:argmax,axis=1", "does not give one label a row"),
     ],
 )
 def test_outputs_with_more_than_one_number_a_row_are_refused(
@@ -233,7 +233,7 @@ def test_few_rows_with_gold_are_inconclusive_unless_they_fail() -> None:
 
 
 def test_samples_without_any_gold_are_refused() -> None:
-    with pytest.raises(UsageError, match="none of the 200 rows of the samples carries gold"):
+    with pytest.raises(UsageError, match="none of the 200 rows of the samples has gold"):
         _compared("pearson:y", _GOLD, _GOLD, np.full(200, np.nan)).finish(seed=0)
 
 
@@ -296,7 +296,7 @@ def test_a_function_of_the_user_is_called_with_copies(monkeypatch: pytest.Monkey
         _compared("my_gold:broken:y", _GOLD, _GOLD, _GOLD).finish(seed=0)
     with pytest.raises(MeasurementError, match="the function returned a str, not a number"):
         _compared("my_gold:words:y", _GOLD, _GOLD, _GOLD).finish(seed=0)
-    with pytest.raises(UsageError, match="'my_gold:number' is no function"):
+    with pytest.raises(UsageError, match="'my_gold:number' is not a function"):
         GoldComparison(parse_gold_rule("my_gold:number:y"), None)
     with pytest.raises(UsageError, match="module 'my_gold' has no 'absent'"):
         GoldComparison(parse_gold_rule("my_gold:absent:y"), None)

@@ -58,7 +58,7 @@ def test_more_channels_than_are_sorted_at_once_keep_their_order() -> None:
 def test_a_constant_far_from_all_else_is_a_fill_value_of_its_channel_alone() -> None:
     values = np.random.default_rng(0).normal(size=(3, 400))
     values[1, ::2] = -1e9
-    # Once is no constant, and 900 is not far.
+    # Once is not a constant, and 900 is not far.
     values[2, 0], values[0, ::2] = 5e8, 900.0
 
     assert repeated_fills(values, ()) == (-1e9,)

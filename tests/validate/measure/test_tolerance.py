@@ -110,7 +110,7 @@ def test_the_limit_of_a_row_has_no_floor_where_the_output_is_of_a_coarse_dtype(d
 def test_the_steps_are_those_of_the_precision_where_the_output_is_finer(
     precision: Precision, step_at_eleven: float
 ) -> None:
-    # The values are near each other: what is computed in FP16 and returned as float32 is no finer for that.
+    # The values are near each other: what is computed in FP16 and returned as float32 is not a finer for that.
     values = (11 + np.random.default_rng(0).uniform(-0.1, 0.1, (64, 1))).astype(np.float32)
     spread = float(np.quantile(np.abs(values - np.median(values)), 0.9, method="lower")) / 1.6448536
     default = min(DEFAULT_TOLERANCES[precision].max_abs_diff, SHARES_OF_SPREAD[precision] * spread)
@@ -153,7 +153,8 @@ def test_no_value_fails_by_being_rounded_to_its_precision(seed: int, center: flo
     # Nor is any limit widened beyond four steps at the largest value of all.
     floor = 4 * Step(precision=precision, dtype="float32").at(np.abs(wide).max(keepdims=True))
     without = replace(found, step=None, max_abs_diff=DEFAULT_TOLERANCES[precision].max_abs_diff * profile.scale)
-    assert (found.of_values("max_abs_diff", wide) <= np.maximum(floor, without.of_values("max_abs_diff", wide))).all()
+    most = np.maximum(floor, without.of_values("max_abs_diff", wide))
+    assert (found.of_values("max_abs_diff", wide) <= most * (1 + 1e-12)).all()
 
 
 def test_each_channel_has_its_own_scale_and_floor() -> None:
@@ -236,7 +237,9 @@ def test_what_is_not_finite_does_not_enter_scale_or_size() -> None:
 
 
 def test_what_is_read_twice_must_start_again() -> None:
-    with pytest.raises(TypeError, match="the arrays are read more than once: give a list, or what starts again"):
+    with pytest.raises(
+        TypeError, match="give a list, or an iterable that restarts, because the arrays are read more than once"
+    ):
         profile_outputs("y", iter([(np.ones((2, 3), np.float32), 2)]), axis=None, dtype="float32")
 
 

@@ -339,7 +339,7 @@ def test_dims_are_matched_by_their_names(
 def test_a_mask_without_the_dims_of_the_output_is_refused(
     mask: tuple[int | str | None, ...], output: tuple[int | str | None, ...] | None, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"valid_where y=mask: .*{message}"):
+    with pytest.raises(UsageError, match=f"valid_where y=mask.*{message}"):
         valid_positions({"y": "mask"}, [_signature(mask, output)])
 
 
@@ -353,7 +353,10 @@ def test_a_mask_of_texts_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"y": "musk"}, r"'musk' is no input \(inputs: x, mask\)"), ({"z": "mask"}, r"'z' is no output \(outputs: y\)")],
+    [
+        ({"y": "musk"}, r"'musk' is not an input \(inputs: x, mask\)"),
+        ({"z": "mask"}, r"'z' is not an output \(outputs: y\)"),
+    ],
 )
 def test_a_name_that_is_not_there_is_refused(asked: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -361,7 +364,7 @@ def test_a_name_that_is_not_there_is_refused(asked: dict[str, str], message: str
 
 
 def test_samples_without_the_mask_or_with_one_of_another_size_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"y counts where mask is set, and the samples hold no 'mask' .*hold: x"):
+    with pytest.raises(UsageError, match=r"y counts where mask is set, but the samples hold no 'mask' .*hold: x"):
         only_valid({"y": _normal(2, 3)}, {"x": _normal(2, 3)}, _TOKENS)
     with pytest.raises(UsageError, match=r"their shapes do not fit: \[2, 4\] beside \[2, 3\] of the output"):
         only_valid({"y": _normal(2, 3)}, {"mask": np.ones((2, 4))}, _TOKENS)

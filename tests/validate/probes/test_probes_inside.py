@@ -255,7 +255,7 @@ def test_every_id_is_asked_where_the_role_is_declared_with_its_last_id_alone(des
 def test_what_holds_other_values_is_no_mask_whatever_is_declared(desk: ProbeDesk) -> None:
     model = desk.model(_NAMED, _WEIGHTS)
 
-    with pytest.raises(UsageError, match=r"input 'ids' is declared a mask, and the samples hold \d+ to \d+ in it"):
+    with pytest.raises(UsageError, match=r"input 'ids' is declared a mask, but the samples hold \d+ to \d+ in it"):
         desk.ask(model, _padded(), declared={"ids": DeclaredRole(role=Role.MASK)}, names=["masks"])
 
 

@@ -229,5 +229,5 @@ def test_what_goes_wrong_while_judging_is_an_error_of_that_probe(desk: ProbeDesk
 
     assert batches.status is Status.PASS
     assert values.status is Status.ERROR
-    assert "while the candidate was asked, KeyError" in values.detail
+    assert "while the candidate ran, KeyError" in values.detail
     assert values.rows > 0

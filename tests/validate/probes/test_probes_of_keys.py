@@ -26,7 +26,7 @@ _UNSEEN = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of keys, the input that is looked up in it, and values of it that are no keys."""
+    """A table of keys, the input that is looked up in it, and values of it that are not keys."""
 
     input: str
     keys: tuple[int | str, ...]
@@ -56,7 +56,7 @@ class Table:
         return model
 
     def samples(self) -> list[dict[str, Array]]:
-        """Return rows of all keys but one, and of what is no key."""
+        """Return rows of all keys but one, and of what is not a key."""
         known = np.array([*(key for at, key in enumerate(self.keys) if at != _UNSEEN), *self.others])
         shape = (16, 3) if "3]" in self.input else (16,)
         return [{"x": np.random.default_rng(seed).choice(known, shape)} for seed in range(4)]

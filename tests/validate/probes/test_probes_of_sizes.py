@@ -1,4 +1,4 @@
-"""What a shape or a loop hangs on is asked as samples hold it: any number of times that is any amount of memory."""
+"""What a shape or a loop depends on is asked as samples hold it: any number of times that is any amount of memory."""
 
 from __future__ import annotations
 
@@ -168,13 +168,13 @@ def test_a_role_that_the_spec_says_sets_no_size_free(desk: ProbeDesk) -> None:
     assert _sizes_left_out(asked) > 0
     (probe,) = asked.probes.probes
     reasons = {item.reason for item in probe.dropped if item.kind is DropKind.SIZE}
-    assert reasons == {"a shape or a loop hangs on n, and no sample holds such values of it"}
+    assert reasons == {"a shape or a loop depends on n, and no sample holds such values"}
 
 
 def test_what_is_left_out_of_sizes_is_said_in_words() -> None:
     (words,) = drop_words({DropKind.SIZE: 3})
 
-    assert words == "3 batches whose values a shape or a loop hangs on, and no sample holds"
+    assert words == "3 batches whose values a shape or a loop depends on, and no sample holds"
 
 
 def test_numbers_that_a_loop_halts_by_are_asked_within_what_was_seen(desk: ProbeDesk) -> None:

@@ -141,7 +141,7 @@ def test_what_the_original_refuses_is_not_fed(desk: ProbeDesk) -> None:
     strict = case.original.replace("zeros=1", "zeros=0")
     asked = desk.ask(case.model(strict), case.batches(), names=["ids"], max_rows=16)
 
-    assert {f"x: a value that is no key ({value})" for value in (-1, 15)} <= set(asked.dropped)
+    assert {f"x: a value that is not a key ({value})" for value in (-1, 15)} <= set(asked.dropped)
     assert desk.answer(asked, case.model(case.wrong), edge="fail").failed == {}
 
 
@@ -151,4 +151,4 @@ def test_an_empty_text_is_named_in_quotes(desk: ProbeDesk) -> None:
 
     (outcome,) = desk.answer(asked, case.model(case.wrong), edge="warn").outcomes
 
-    assert {finding.about for finding in outcome.findings} >= {"x: a value that is no key ('')"}
+    assert {finding.about for finding in outcome.findings} >= {"x: a value that is not a key ('')"}

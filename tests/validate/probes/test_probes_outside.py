@@ -106,7 +106,7 @@ def test_infinity_that_nobody_looks_for_is_asked_of_the_same_runtime_alone(
     assert answered.failed == {}
     assert ("infinity in x" in [finding.edge for finding in outcome.findings]) is is_held
     assert (
-        any("another may treat NaN and infinity otherwise than onnxruntime" in why for why in outcome.unfit)
+        any("another may treat NaN and infinity differently from onnxruntime" in why for why in outcome.unfit)
         is not is_held
     )
 

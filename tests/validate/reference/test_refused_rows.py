@@ -59,7 +59,7 @@ def test_the_first_row_that_is_refused_is_named_with_the_value_nearest_to_zero(
     with pytest.raises(UsageError) as caught:
         _answer(_Table(), ids, rows_before=rows_before)
     assert str(caught.value) == (
-        f"the reference does not answer {row}, for the {value} in 'ids' (allowed: {allowed}), while it answers others: "
+        f"the reference refuses {row}, for the {value} in 'ids' (allowed: {allowed}), but accepts others: "
         "an id is out of the table"
     )
     assert caught.value.hint == "correct 'ids' in this row, or remove the row from the samples"
@@ -69,8 +69,7 @@ def test_a_row_that_no_single_value_spoils_is_named_without_one() -> None:
     with pytest.raises(UsageError) as caught:
         _answer(_Table(low=0), [[1, 2], [-1, 99]])
     assert str(caught.value) == (
-        "the reference does not answer row 'r1' of the samples (index 1), while it answers others: "
-        "an id is out of the table"
+        "the reference refuses row 'r1' of the samples (index 1), but accepts others: an id is out of the table"
     )
     assert caught.value.hint == "correct the row, or remove it from the samples"
 

@@ -36,4 +36,4 @@ def test_a_batch_that_fails_in_the_look_for_overflow_says_what_it_was(tmp_path: 
     with pytest.raises(BackendError, match="onnxruntime failed in emulation on x: float32") as caught:
         watch.run_watched({"x": np.zeros((3, 4), np.float32)}, 3)
 
-    assert caught.value.hint == "check that the samples are within what the model was exported for"
+    assert caught.value.hint == "check that the model was exported for such samples"

@@ -150,7 +150,7 @@ def test_refuses_a_gpu_of_another_capability(level: HardwareCompatibility) -> No
         check_gpu(_record(built_on=_BUILT_ON_H100, hardware_compatibility=level), _A100)
 
     assert str(caught.value) == (
-        "the engine was built on NVIDIA H100 80GB HBM3 (compute capability 9.0), and runs on that alone; "
+        "the engine was built on NVIDIA H100 80GB HBM3 (compute capability 9.0), and runs only there; "
         "the GPU here, NVIDIA A100-SXM4-40GB, has 8.0"
     )
     assert "tensorrt: {hardware_compatibility: ampere_plus}" in caught.value.hint
@@ -172,7 +172,7 @@ def test_a_hardware_compatible_engine_does_not_run_below_its_level() -> None:
 
 
 def test_an_engine_of_unknown_descent_is_noted() -> None:
-    assert check_gpu(_record(), _H100) == ("its record does not say on which GPU it was built",)
+    assert check_gpu(_record(), _H100) == ("its record does not name the GPU that it was built on",)
 
 
 @pytest.mark.parametrize("targets", [("8.9", "12.0"), ()])
@@ -215,7 +215,7 @@ def test_says_that_engines_need_a_gpu_whatever_was_asked_for(device: str, monkey
     with pytest.raises(BackendError) as caught:
         gpu_for_engines(device)
 
-    assert str(caught.value) == ("engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process")
+    assert str(caught.value) == ("engines run on NVIDIA GPUs only, but the CUDA driver shows none to this process")
     assert "--device cuda" in caught.value.hint
     assert "promote.accept" in caught.value.hint
 
@@ -223,7 +223,7 @@ def test_says_that_engines_need_a_gpu_whatever_was_asked_for(device: str, monkey
 def test_says_that_another_device_was_asked_for_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: _H100)
 
-    with pytest.raises(BackendError, match="GPUs only, and the device asked for is 'cpu'") as caught:
+    with pytest.raises(BackendError, match="GPUs only, but the requested device is 'cpu'") as caught:
         gpu_for_engines("cpu")
 
     assert caught.value.hint == "run it on the GPU: --device cuda"

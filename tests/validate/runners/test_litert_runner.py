@@ -170,11 +170,11 @@ def test_an_old_complaint_is_not_repeated_in_a_new_one(lookup: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, "takes the inputs x; given was nothing"),
-        ({"x": _X, "z": _X}, "given was x, z"),
-        ({"x": _X.astype(np.float64)}, r"given was x: float64\[4, 8\]"),
-        ({"x": _X[0]}, r"given was x: float32\[8\]"),
-        ({"x": _X[:, :7]}, r"takes x: float32\[batch, 8\]; given was x: float32\[4, 7\]"),
+        ({}, r"expects the inputs x \(got nothing"),
+        ({"x": _X, "z": _X}, r"\(got x, z"),
+        ({"x": _X.astype(np.float64)}, r"\(got x: float64\[4, 8\]"),
+        ({"x": _X[0]}, r"\(got x: float32\[8\]"),
+        ({"x": _X[:, :7]}, r"expects x: float32\[batch, 8\] \(got x: float32\[4, 7\]"),
     ],
 )
 def test_inputs_that_are_not_the_models_are_refused(dense: Path, inputs: dict[str, Any], message: str) -> None:
@@ -270,10 +270,10 @@ def test_a_file_with_tensorflows_own_kernels_is_refused(shelf: _Shelf) -> None:
 
 def test_a_file_that_is_none_is_an_input_file_error(tmp_path: Path, dense: Path) -> None:
     (tmp_path / "zip.tflite").write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(InputFileError, match=r"zip\.tflite is no TFLite model: bytes 4 to 7 are"):
+    with pytest.raises(InputFileError, match=r"zip\.tflite is not a TFLite model: bytes 4 to 7 are"):
         _open(tmp_path / "zip.tflite")
     (tmp_path / "empty.tflite").touch()
-    with pytest.raises(InputFileError, match="is no TFLite model"):
+    with pytest.raises(InputFileError, match="is not a TFLite model"):
         _open(tmp_path / "empty.tflite")
     (tmp_path / "cut.tflite").write_bytes(dense.read_bytes()[:500])
     with pytest.raises(InputFileError, match=r"LiteRT does not read .*cut\.tflite: .*not a valid Flatbuffer"):

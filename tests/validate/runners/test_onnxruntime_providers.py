@@ -156,10 +156,10 @@ def test_the_device_says_the_provider_where_none_is_named() -> None:
 
 
 def test_a_provider_of_another_device_is_refused() -> None:
-    with pytest.raises(UsageError, match="'tensorrt' runs on device cuda, and the device asked for is 'cpu'") as raised:
+    with pytest.raises(UsageError, match="'tensorrt' runs on device cuda, but the requested device is 'cpu'") as raised:
         check_provider("tensorrt", "cpu")
     assert raised.value.hint == "use --device cuda, or leave --provider out"
-    with pytest.raises(UsageError, match="'cpu' runs on device cpu, and the device asked for is 'cuda'"):
+    with pytest.raises(UsageError, match="'cpu' runs on device cpu, but the requested device is 'cuda'"):
         check_provider("cpu", "cuda")
     with pytest.raises(UsageError, match=r"provider 'dml' is not known \(allowed: cpu, cuda, tensorrt\)"):
         check_provider("dml", "cpu")
@@ -364,9 +364,9 @@ def test_dims_without_sizes_are_a_warning_with_tensorrt(served: Signature | None
 def test_options_that_the_session_does_not_have_are_an_error() -> None:
     request = _request("cuda")
     check_options(request, {CUDA: {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}})
-    with pytest.raises(BackendError, match=f"{CUDA} was given use_tf32=0 and runs with use_tf32=1"):
+    with pytest.raises(BackendError, match=f"{CUDA} was given use_tf32=0 but runs with use_tf32=1"):
         check_options(request, {CUDA: {"use_tf32": "1", "cudnn_conv_algo_search": "HEURISTIC"}})
-    with pytest.raises(BackendError, match=f"{CUDA} was given use_tf32=0 and runs with use_tf32=nothing"):
+    with pytest.raises(BackendError, match=f"{CUDA} was given use_tf32=0 but runs with use_tf32=nothing"):
         check_options(request, {CUDA: {}})
 
 
@@ -376,14 +376,16 @@ def test_a_precision_that_nobody_asked_for_is_an_error() -> None:
     found[TENSORRT] |= {"trt_fp16_enable": "False", "trt_bf16_enable": "0"}
     check_options(request, found)
     found[TENSORRT]["trt_bf16_enable"] = "1"
-    with pytest.raises(BackendError, match=f"{TENSORRT} runs with trt_bf16_enable=1, which nobody asked for") as raised:
+    with pytest.raises(
+        BackendError, match=f"{TENSORRT} runs with trt_bf16_enable=1, which was not requested"
+    ) as raised:
         check_options(request, found)
     assert raised.value.hint == "unset ORT_TENSORRT_BF16_ENABLE"
 
 
 def test_options_are_read_back_when_a_model_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend(monkeypatch, moved=("Relu", "Det"), use_tf32="1")
-    with pytest.raises(BackendError, match="was given use_tf32=0 and runs with use_tf32=1"):
+    with pytest.raises(BackendError, match="was given use_tf32=0 but runs with use_tf32=1"):
         _open(_relu_and_det(tmp_path / "m.onnx"))
 
 

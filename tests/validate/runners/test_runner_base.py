@@ -64,7 +64,7 @@ def test_a_batch_is_fed_by_the_names_of_the_runtime_in_their_order_and_answered_
 def test_a_batch_that_does_not_fit_the_signature_is_never_fed() -> None:
     runner = _Adding()
 
-    with pytest.raises(BackendError, match=r"the model takes x: float32\[batch, 2\]; given was x: float64\[3, 2\]"):
+    with pytest.raises(BackendError, match=r"the model expects x: float32\[batch, 2\] \(got x: float64\[3, 2\]"):
         runner.run({**_BATCH, "x": np.ones((3, 2))})
 
     assert runner.fed == []
@@ -123,7 +123,7 @@ def test_text_is_answered_as_an_array_of_numpys() -> None:
     [
         ("a\0", r"holds 'a\\x00', which is not text, or ends in a null character"),
         (1.5, r"holds 1.5, which is not text"),
-        (b"\xff", r"holds bytes that are no UTF-8: b'\\xff'"),
+        (b"\xff", r"holds bytes that are not UTF-8: b'\\xff'"),
     ],
 )
 def test_what_is_no_text_is_no_answer(value: object, words: str) -> None:

@@ -160,29 +160,29 @@ class TestEngineAgainstRecord:
         with pytest.raises(BackendError) as caught:
             check_engine(_Engine(signature=other), _record())
 
-        assert str(caught.value) == ("the engine is not what its engine.json says: its inputs are z; recorded is x")
+        assert str(caught.value) == ("the engine differs from its engine.json: its inputs are z, expected x")
         assert caught.value.hint == "build the engine again: convert-and-validate build"
 
     def test_refuses_other_outputs(self) -> None:
         fewer = replace(_SIGNATURE, outputs=())
-        with pytest.raises(BackendError, match="its outputs are none; recorded is y"):
+        with pytest.raises(BackendError, match="its outputs are none, expected y"):
             check_engine(_Engine(signature=fewer), _record())
 
     @pytest.mark.parametrize("dtype", ["HALF", "FP8"])
     def test_refuses_another_dtype(self, dtype: str) -> None:
-        with pytest.raises(BackendError, match=f"'y' is of dtype {dtype}; recorded is float32"):
+        with pytest.raises(BackendError, match=f"'y' is of dtype {dtype}, expected float32"):
             check_engine(_Engine(dtypes={"y": dtype}), _record())
 
     @pytest.mark.parametrize("shape", [(-1, 5), (-1,), (-1, 4, 1)])
     def test_refuses_another_shape(self, shape: tuple[int, ...]) -> None:
-        with pytest.raises(BackendError, match=r"'x' has shape .*; recorded is x: float32\[batch, 4\]"):
+        with pytest.raises(BackendError, match=r"'x' has shape .*, expected x: float32\[batch, 4\]"):
             check_engine(_Engine(shapes={"x": shape}), _record())
 
     def test_takes_a_size_that_is_known_to_the_engine_alone(self) -> None:
         check_engine(_Engine(shapes={"y": (8, 4)}), _record())
 
     def test_refuses_a_layout_that_is_not_row_by_row(self) -> None:
-        with pytest.raises(BackendError, match="'x' has the layout CHW16; recorded is LINEAR"):
+        with pytest.raises(BackendError, match="'x' has the layout CHW16, expected LINEAR"):
             check_engine(_Engine(layout="CHW16"), _record())
 
     def test_refuses_another_profile(self) -> None:
@@ -191,11 +191,11 @@ class TestEngineAgainstRecord:
             check_engine(_Engine(profiles=narrow), _record())
 
         assert str(caught.value).endswith(
-            "'x' takes shapes [1, 4] [1, 4] [2, 4] (min, opt, max); recorded is [1, 4] [4, 4] [8, 4]"
+            "'x' takes shapes [1, 4] [1, 4] [2, 4] (min, opt, max), expected [1, 4] [4, 4] [8, 4]"
         )
 
     def test_refuses_several_profiles(self) -> None:
-        with pytest.raises(BackendError, match="it has 2 optimization profiles; recorded is 1"):
+        with pytest.raises(BackendError, match="it has 2 optimization profiles, expected 1"):
             check_engine(_Engine(num_optimization_profiles=2), _record())
 
 
@@ -203,12 +203,12 @@ class TestOpening:
     def test_refuses_an_engine_without_a_gpu(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: None)
 
-        with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only, and the CUDA driver shows none"):
+        with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only, but the CUDA driver shows none"):
             open_runner(_plan(tmp_path, _record()))
 
     @pytest.mark.usefixtures("gpu")
     def test_refuses_another_device_than_the_gpu(self, tmp_path: Path) -> None:
-        with pytest.raises(BackendError, match="NVIDIA GPUs only, and the device asked for is 'cpu'"):
+        with pytest.raises(BackendError, match="NVIDIA GPUs only, but the requested device is 'cpu'"):
             open_runner(replace(_plan(tmp_path, _record()), device="cpu"))
 
     @pytest.mark.usefixtures("gpu")
@@ -599,9 +599,9 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("inputs", "message"),
         [
-            ({"x": np.zeros((2, 4))}, r"the model takes x: float32\[batch, 4\]; given was x: float64\[2, 4\]"),
-            ({"x": np.zeros((2, 5), np.float32)}, r"given was x: float32\[2, 5\]"),
-            ({"z": np.zeros((2, 4), np.float32)}, "the model takes the inputs x; given was z"),
+            ({"x": np.zeros((2, 4))}, r"the model expects x: float32\[batch, 4\] \(got x: float64\[2, 4\]"),
+            ({"x": np.zeros((2, 5), np.float32)}, r"\(got x: float32\[2, 5\]"),
+            ({"z": np.zeros((2, 4), np.float32)}, r"the model expects the inputs x \(got z"),
         ],
     )
     def test_refuses_inputs_that_are_not_the_engine_s(

@@ -137,7 +137,7 @@ def test_declared_names_choose_among_those_that_the_file_says(given: Path, tmp_p
         (Signature(inputs=_specs(left="float32"), outputs=_SIGNATURE.outputs), "needs the input 'right'"),
         (
             Signature(inputs=_specs(left="float32", right="float64"), outputs=_SIGNATURE.outputs),
-            "input 'right' is declared as float64, and the model says float32",
+            "input 'right' is declared as float64, but the model has float32",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_names_that_were_swapped_in_the_file_are_swapped_in_the_answers(given: P
 
 
 def test_torchscript_from_elsewhere_needs_a_declaration_and_says_which(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not say the names of its inputs and outputs") as caught:
+    with pytest.raises(UsageError, match="has no names of inputs and outputs") as caught:
         _open(_write(tmp_path, "model.pt", _Two().eval()))
     assert "declare model.inputs and model.outputs in a spec" in caught.value.hint
 
@@ -224,7 +224,7 @@ def test_a_frozen_module_s_weights_are_found_in_its_graph(tmp_path: Path) -> Non
 
 def test_inputs_that_the_model_does_not_take_are_a_backend_error(given: Path) -> None:
     runner = _open(given, _SIGNATURE)
-    with pytest.raises(BackendError, match="given was"):
+    with pytest.raises(BackendError, match=r"\(got "):
         runner.run({"left": _LEFT.astype(np.float64), "right": _RIGHT})
     with pytest.raises(BackendError):
         runner.run({"left": _LEFT[:2], "right": _RIGHT})

@@ -177,7 +177,7 @@ def test_a_column_that_is_no_input_is_refused_with_the_reason(tmp_path: Path, co
 def test_a_fill_that_the_column_does_not_hold_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([[1], [2, 3]], pa.list_(pa.uint8()))}), tmp_path / "x.parquet")
 
-    with pytest.raises(ParitygateError, match="--pad fills 'x' up with -1, and its values are uint8") as caught:
+    with pytest.raises(ParitygateError, match="--pad fills 'x' with -1, but its values are uint8") as caught:
         _read(tmp_path, "x.parquet", pad={"x": -1})
 
     assert caught.value.hint == "give a value from 0 to 255"

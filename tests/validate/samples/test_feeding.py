@@ -58,11 +58,11 @@ def _batch(rows: int, ids: int, mask: int, *, lengths: tuple[Sequence[int], Sequ
         ),
         (
             _batch(2, 4, 5),
-            "from row 'r0' on, 'ids' has 4 places of 'sequence' and 'mask' has 5, and the model takes both of one size",
+            "from row 'r0' on, 'ids' has 4 places of 'sequence' and 'mask' has 5, but the model expects one size",
         ),
         (
             _batch(2, 4, 4, lengths=([4, 3], [4, 4])),
-            "row 'r1' is 3 long in 'ids' and 4 in 'mask', and the model takes both of one 'sequence'",
+            "row 'r1' is 3 long in 'ids' and 4 in 'mask', but the model expects one 'sequence' for both",
         ),
     ],
 )
@@ -119,4 +119,4 @@ def test_pictures_with_the_axes_of_another_layout_are_told_apart(
     with pytest.raises(UsageError) as caught:
         check_shapes(batch, batch.inputs, Signature(inputs=(spec,), outputs=()))
 
-    assert caught.value.hint.endswith(hint or "that the model takes")
+    assert caught.value.hint.endswith(hint or "that the model expects")

@@ -61,7 +61,7 @@ def test_byte_strings_are_read_as_the_text_that_they_encode(tmp_path: Path) -> N
 def test_byte_strings_that_are_no_text_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "text.npy", np.array([b"fine", b"\xff\xfe"]))
 
-    with pytest.raises(ParitygateError, match=r"'text' holds byte strings, and b'\\xff\\xfe' is no text in UTF-8"):
+    with pytest.raises(ParitygateError, match=r"'text' holds byte strings, and b'\\xff\\xfe' is not text in UTF-8"):
         _read(tmp_path / "text.npy")
 
 

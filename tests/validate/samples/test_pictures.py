@@ -169,14 +169,14 @@ def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
 def test_a_picture_of_more_than_bytes_is_refused(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "a.png")
 
-    with pytest.raises(ParitygateError, match=r"row 'a.png' cannot be read: its pixels are of the mode I;16"):
+    with pytest.raises(ParitygateError, match=r"row 'a.png' cannot be read: its pixels have the mode I;16"):
         _read(tmp_path)
 
 
 def test_a_file_that_is_no_picture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("cat")
 
-    with pytest.raises(ParitygateError, match=r"'classes.txt' is no picture \(allowed: .bmp, ") as caught:
+    with pytest.raises(ParitygateError, match=r"'classes.txt' is not a picture \(allowed: .bmp, ") as caught:
         _read(tmp_path)
 
     assert caught.value.exit_code == 2
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_picture_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_among_pictures_is_not_waited_at(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
 
-    with pytest.raises(ParitygateError, match=r"'a.png' is no picture"):
+    with pytest.raises(ParitygateError, match=r"'a.png' is not a picture"):
         _read(tmp_path)
 
 
@@ -210,7 +210,7 @@ def test_rules_for_what_is_no_folder_are_refused(tmp_path: Path) -> None:
     images = PictureRules(input="x", size=(8, 8))
 
     with pytest.raises(
-        ParitygateError, match=r"samples.images belongs to a folder of pictures, and 'x.npy' is no folder"
+        ParitygateError, match=r"samples.images needs a folder of pictures, but 'x.npy' is not a folder"
     ):
         open_samples(SampleSource(text="x.npy", folder=tmp_path, images=images, key="samples"))
 

@@ -28,7 +28,7 @@ def _write(path: Path) -> None:
     else:
         pa = pytest.importorskip("pyarrow")
         pq = pytest.importorskip("pyarrow.parquet")
-        # Groups whose ends are no ends of batches.
+        # Groups whose ends are not ends of batches.
         pq.write_table(pa.table({"x": values.tolist(), "y": values[:, 0]}), path, row_group_size=7)
 
 

@@ -77,7 +77,7 @@ def test_text_is_read_as_strings(tmp_path: Path) -> None:
         (([[1, 2]], [[1, 2, 3]]), "row '1' holds a list of numbers in the shape [2], row '2' a list of numbers in the"),
         ((1, [1]), "row '1' holds a number, row '2' a list of numbers"),
         (("a", 1), "row '1' holds a text, row '2' a number"),
-        (([1, "a"], [1, "a"]), "'x' holds text, and one of the values is of the type int and no text"),
+        (([1, "a"], [1, "a"]), "'x' holds text, and one of the values is an int, not text"),
         (("a\0", "b"), r"'x' holds text, and 'a\x00' ends in a null character"),
         ((["a"], ["b", "c"]), "the lists of 'x' have different lengths (1 to 2)"),
         (({"a": 1}, {"a": 2}), "the values of 'x' are neither numbers nor text"),

@@ -106,7 +106,7 @@ class ExactComparison(OutputComparison):
         """Return the names of outputs in JSON data; raise ValueError for one that is not compared."""
         for name in data:
             if name not in self._plan.profiles:
-                raise ValueError(f"{name!r} is no output that is compared")
+                raise ValueError(f"{name!r} is not an output that is compared")
         return list(data)
 
     def _state(self, name: str) -> DiffState:

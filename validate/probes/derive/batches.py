@@ -44,7 +44,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
 def _of_sizes(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
     """Yield a large batch, then smaller ones."""
     for size in sizes:
-        after = f", asked after one of {max(sizes)}" if size < max(sizes) else ""
+        after = f", run after one of {max(sizes)}" if size < max(sizes) else ""
         yield _batch(rows, _filled(order, size), f"{_of(size)}{after}")
 
 
@@ -52,7 +52,7 @@ def _large_again(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iter
     """Yield the large batch again: in reverse order, and with one row repeated."""
     if len(sizes) > 1 and len(order) > 1:
         again = _filled(order[::-1], max(sizes))
-        yield _batch(rows, again, f"{_of(max(sizes))} in reverse order, asked after one of {min(sizes)}")
+        yield _batch(rows, again, f"{_of(max(sizes))} in reverse order, run after one of {min(sizes)}")
     if max(sizes) > 1:
         yield _batch(rows, [order[0]] * max(sizes), f"{row_name(rows.ids[order[0]])} repeated {max(sizes)} times")
 

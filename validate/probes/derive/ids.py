@@ -1,4 +1,4 @@
-"""Ids: all regions of the vocabulary, the first and the last, one id everywhere, and values that are no ids.
+"""Ids: all regions of the vocabulary, the first and the last, one id everywhere, and values that are not ids.
 
 Where the table is small enough for the allowed rows, every id runs once, in rows lengthened for it.
 """

@@ -63,7 +63,7 @@ class _Place:
             yield self._batch(wanted[start : start + size], note)
 
     def unknown(self) -> Iterator[ProbeBatch]:
-        """Yield values that are no keys, each alone because the reference may refuse one or have a default for it."""
+        """Yield values that are not keys, each alone because the reference may refuse one or have a default for it."""
         keys = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
         if not keys:
             return
@@ -72,11 +72,11 @@ class _Place:
         wanted = ["", _NO_KEY] if is_text else [-1, max(keys) + 1]
         real = self._real.reshape(len(self._real), -1)
         columns = [at % real.shape[1] for at in self._keys.columns or range(real.shape[1])]
-        # If a sample holds a text that is no key, the default occurs in practice.
+        # If a sample holds a text that is not a key, the default occurs in practice.
         is_new = is_text and bool(np.isin(real[:, columns], list(keys)).all())
         for value in map(self._in_dtype, wanted):
             if value is not None and value not in keys:
-                batch = self._batch([value], "", about="a value that is no key")
+                batch = self._batch([value], "", about="a value that is not a key")
                 yield replace(batch, edges=(of_no_table(self._name, batch.rows),) if is_new else ())
 
     def _apart(self, keys: Sequence[Any], note: str) -> Iterator[ProbeBatch]:

@@ -72,6 +72,6 @@ def _by_name(name: str, dims: Mapping[_Places, tuple[str, _Sizes]]) -> Sum | Non
     words = [word.strip() for word in name.split("+")]
     parts = tuple(places[word] for word in words if word in places)
     numbers = [int(word) for word in words if word.isdigit()]
-    if len(words) < 2 or not parts or len(parts) + len(numbers) != len(words):  # noqa: PLR2004 - one word is no sum
+    if len(words) < 2 or not parts or len(parts) + len(numbers) != len(words):  # noqa: PLR2004 - one word is not a sum
         return None
     return Sum(parts=parts, plus=sum(numbers), is_sure=True)

@@ -1,7 +1,7 @@
 """Decide whether an ONNX graph masks values where an input is 0, or chooses between two results by the input.
 
 A padding mask adds -1e9 to scores, multiplies by 0, or replaces computed values by a constant. An input that chooses
-between two results is no mask, whatever its name, because both results count.
+between two results is not a mask, whatever its name, because both results count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ATTENTION_MASK = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masking:
-    """A graph's use of an input of zeros and ones: whether it masks at 0, and why it is no mask even so."""
+    """A graph's use of an input of zeros and ones: whether it masks at 0, and why it is not a mask even so."""
 
     leaves_out: bool = False
     why_no_mask: str = ""
@@ -135,7 +135,7 @@ class _Walk:
         if of_input and of_data:
             self._meet_data(node, inputs)
         if node.op_type in _SHAPING and inputs:
-            # The chosen places are no values.
+            # The chosen places are not values.
             is_cast_to_bool = node.op_type == "Cast" and attribute_of(node, "to") == 9  # noqa: PLR2004 - bool of ONNX
             first = _as_bool(inputs[0]) if is_cast_to_bool else inputs[0]
             return replace(first, of_input=first.of_input or (of_input and not of_data), of_data=of_data)

@@ -129,7 +129,7 @@ def why_too_large(context: ProbeContext, batch: ProbeBatch) -> str:
         high = counted.shape[1] if counted is not None and counted.ndim > 1 else None
         is_count = high is not None and bool(np.isin(values, np.arange(high + 1)).all())
         if role.form is Form.FIXED or (not is_count and context.survey.inputs[name].reach(values)[0]):
-            return f"a shape or a loop hangs on {name}, and no sample holds such values of it"
+            return f"a shape or a loop depends on {name}, and no sample holds such values"
     return ""
 
 

@@ -19,7 +19,7 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
     if plan.why_not_afresh:
         return plan.why_not_afresh
     if not session.asked:
-        return "no batch was answered that could be asked again"
+        return "no batch ran that could run again"
     try:
         answers = plan.answer_afresh(session.asked)
     except BackendError as err:

@@ -17,7 +17,7 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
     try:
         plain = plan.open_plain()
     except BackendError as err:
-        # The deployed model is optimised, so a failure to load otherwise is no fault of it.
+        # The deployed model is optimised, so a failure to load otherwise is not a fault of it.
         return f"it does not load without graph optimisations: {err}"
     for batch in session.asked:
         session.judge(batch, session.answer(batch, plain), is_same_build=False)

@@ -292,7 +292,7 @@ def run_sessions(
 def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
     started = time.monotonic()
     module = cast("_ProbeModule", importlib.import_module(SESSION_PROBES[name].module))
-    skipped = module.ask(session, plan) if session.asked else "no batch of the samples is asked again"
+    skipped = module.ask(session, plan) if session.asked else "no batch of the samples runs again"
     failures, failed = session.failures()
     return ProbeOutcome(
         name=name,

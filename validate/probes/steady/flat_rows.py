@@ -57,9 +57,7 @@ def why_flat_unsteady(runner: Runner, others: Sequence[Runner], rows: FlatRows) 
     for other in others:
         ratio = _answered_within(other, rows.inputs, outputs, profiles)
         if ratio > STEADY_SHARE:
-            return (
-                f"the reference answers it otherwise on one thread or without graph optimisations ({ratio:.3g} limits)"
-            )
+            return f"the reference's output differs on one thread or without graph optimisations ({ratio:.3g} limits)"
     least = float("inf")
     for series in rows.series:
         least = min(least, _bend(runner, series, outputs, profiles))

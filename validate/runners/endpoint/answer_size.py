@@ -57,7 +57,7 @@ def answer_size(limits: EndpointLimits) -> AnswerSize:
     return AnswerSize(
         most=max(_TIMES * size, _LEAST),
         reason=f"{_TIMES} times the reference's answer to the same rows and at least 1 MiB",
-        hint="check the server's output, which does not fit these rows",
+        hint="check the server's output, because its size does not fit these rows",
     )
 
 
@@ -67,5 +67,5 @@ def description_size(limits: EndpointLimits) -> AnswerSize:
     if own.most <= _DESCRIPTION:
         return own
     return AnswerSize(
-        most=_DESCRIPTION, reason="more than any description", hint="check that the address is that of a model"
+        most=_DESCRIPTION, reason="more than any description", hint="check that the address belongs to a model"
     )

@@ -39,7 +39,7 @@ def tensors_asked(request: object, signature: Signature) -> dict[str, NDArray[np
 def _array(said: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
     datatype = DATATYPES[spec.dtype]
     if said.get("datatype") != datatype:
-        msg = f"the request has {spec.name} in datatype {said.get('datatype')!r}, and the model takes {datatype}"
+        msg = f"the request has {spec.name} in datatype {said.get('datatype')!r}, but the model expects {datatype}"
         raise UsageError(msg, hint=f"send it as {datatype}")
     try:
         with np.errstate(over="raise"):
@@ -72,7 +72,7 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
     if allowed == "iu" and read.size:
         limits = np.iinfo(dtype)
         if int(read.min()) < limits.min or int(read.max()) > limits.max:
-            msg = f"the values are {read.min()} to {read.max()}, and {dtype} holds {limits.min} to {limits.max}"
+            msg = f"the values are {read.min()} to {read.max()}, but {dtype} holds {limits.min} to {limits.max}"
             raise OverflowError(msg)
     return read.astype(np.dtype(dtype))
 

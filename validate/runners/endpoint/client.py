@@ -54,8 +54,8 @@ class Pace:
         """Return when one more request may be sent; raise MeasurementError where no more are allowed."""
         with self._lock:
             if self._sent >= self._limits.requests:
-                msg = f"{self._sent} requests were sent to {self._host}, and no more are allowed"
-                hint = "allow more with --endpoint requests=N, or ask fewer with --probes or fewer samples"
+                msg = f"{self._sent} requests were sent to {self._host}, which is the limit"
+                hint = "allow more with --endpoint requests=N, or send fewer with --probes or fewer samples"
                 raise MeasurementError(msg, hint=hint)
             self._sent += 1
             at = max(self._next, time.monotonic())
@@ -177,7 +177,7 @@ class HttpClient:
         meaning = _MEANINGS.get(status, "")
         words = f"HTTP {status}{meaning}: {in_short(reason)}{in_full(reason)}"
         error: ParitygateError = BackendError(
-            f"the server answered {words}", hint=_HINTS.get(status, "the log of the server says more")
+            f"the server answered {words}", hint=_HINTS.get(status, "look in the server's log for the reason")
         )
         if status in _UNAVAILABLE:
             error = self._pace.not_answered(words, is_gone=False)
@@ -190,14 +190,14 @@ def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data
     try:
         return json.loads(body, object_pairs_hook=_once)
     except _TwiceError as err:
-        msg = f"the server's answer has the field {in_short(str(err))} twice: which of the two counts is not known"
+        msg = f"the server's answer has the field {in_short(str(err))} twice (expected once)"
         raise BackendError(msg, hint="correct the server") from err
     except RecursionError as err:
-        msg = "the server answered with JSON of too many levels"
-        raise BackendError(msg, hint="check that the address is that of a model") from err
+        msg = "the server answered with JSON with too many levels"
+        raise BackendError(msg, hint="check that the address belongs to a model") from err
     except ValueError as err:
         msg = f"the server returned invalid JSON: {in_short(said_in(body))}"
-        raise BackendError(msg, hint="check that the address is that of a model") from err
+        raise BackendError(msg, hint="check that the address belongs to a model") from err
 
 
 class _TwiceError(Exception):

@@ -19,7 +19,7 @@ _LARGEST = 2**63 - 1
 def refuse_description(what: str, found: object) -> NoReturn:
     """Raise the BackendError of a part of a description that is not of its kind."""
     msg = f"the server's description of the model cannot be read: {what} (got {shown(found)})"
-    raise BackendError(msg, hint="check that the address is that of a model, and the model's configuration")
+    raise BackendError(msg, hint="check the address of the model, and the model's configuration")
 
 
 def mapping_in(said: object, what: str) -> Mapping[str, Any]:

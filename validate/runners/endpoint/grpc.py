@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PROTOCOL = "the protocol is the Open Inference Protocol, version 2"
-_NO_GRPC = "what listens there is no server of gRPC, but perhaps one of HTTP"
+_NO_GRPC = "the port does not serve gRPC, but perhaps HTTP"
 # Errors of connections in gRPC's words, and those that a user knows.
 _OF_CONNECTIONS = {
     "Failed parsing HTTP/2": _NO_GRPC,
@@ -166,7 +166,7 @@ class OpenInferenceGrpc:
             msg = f"the server at {self._host} {what}{quoted(details)}"
             return BackendError(msg, hint="give the gRPC port of the server, such as 8001 of Triton")
         msg = f"the server answered {words}"
-        return BackendError(msg, hint="the log of the server says more")
+        return BackendError(msg, hint="look in the server's log for the reason")
 
 
 def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a message of the protocol

@@ -110,7 +110,7 @@ def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
     for name in path.split("."):
         if not isinstance(value, dict) or name not in value:
             has = in_short(", ".join(value)) if isinstance(value, dict) else shown(value)
-            msg = f"the answer has no field {path!r}, where the mapping has {output} (there is: {has or 'nothing'})"
+            msg = f"the answer has no field {path!r}, which the mapping names for {output} (it has: {has or 'nothing'})"
             raise BackendError(msg, hint=_HINT)
         value = value[name]
     return value

@@ -1,6 +1,6 @@
 """The one rule by which values in JSON become arrays: only floats are rounded.
 
-Clients in Go, JavaScript and PHP write 3.0 as 3, 3 as 3.0, and true as 1, so these are read. A text is no number, a
+Clients in Go, JavaScript and PHP write 3.0 as 3, 3 as 3.0, and true as 1, so these are read. A text is not a number, a
 fraction no integer, and nothing is cut off.
 """
 
@@ -80,7 +80,7 @@ def _flat(data: object) -> tuple[tuple[int, ...], list[Any]]:
     while level and set(map(type, level)) == {list}:
         lengths = set(map(len, level))
         if len(lengths) > 1 or len(shape) == _MOST_AXES:
-            raise ValueError(f"{shown(data)}, and no lists of one length")
+            raise ValueError(f"{shown(data)}, not lists of one length")
         shape.append(lengths.pop())
         level = list(itertools.chain.from_iterable(level))
     return tuple(shape), level
@@ -90,7 +90,7 @@ def _refuse(values: Sequence[object], allowed: frozenset[type], dtype: str, what
     """Raise ValueError for the first value of another type."""
     if not allowed.issuperset(map(type, values)):
         wrong = next(value for value in values if type(value) not in allowed)
-        raise ValueError(f"{what}{shown(wrong)}, and no value of {dtype}")
+        raise ValueError(f"{what}{shown(wrong)}, not a value of {dtype}")
 
 
 def _integers(values: list[Any], dtype: str, *, what: str = "") -> list[int]:
@@ -100,7 +100,7 @@ def _integers(values: list[Any], dtype: str, *, what: str = "") -> list[int]:
     if wrong is None and values and not limits.min <= min(values) <= max(values) <= limits.max:
         wrong = next(value for value in values if not limits.min <= value <= limits.max)
     if wrong is not None:
-        raise ValueError(f"{what}{shown(wrong)}, and no value of {dtype}")
+        raise ValueError(f"{what}{shown(wrong)}, not a value of {dtype}")
     return list(map(int, values))
 
 
@@ -112,7 +112,7 @@ def _booleans(values: list[Any]) -> list[bool]:
     _refuse(values, frozenset({bool, int}), "bool")
     wrong = next((value for value in values if value not in {0, 1}), None)
     if wrong is not None:
-        raise ValueError(f"{shown(wrong)}, and no value of bool")
+        raise ValueError(f"{shown(wrong)}, not a value of bool")
     return list(map(bool, values))
 
 
@@ -148,4 +148,4 @@ def _text(value: Any) -> str | bytes:  # noqa: ANN401 - JSON data
             return base64.b64decode(value["b64"], validate=True)
         except ValueError:
             pass
-    raise ValueError(f"{shown(value)}, and no value of string")
+    raise ValueError(f"{shown(value)}, not a value of string")

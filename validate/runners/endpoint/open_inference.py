@@ -199,7 +199,7 @@ def _outputs(said: Sequence[Any], raw: bytes) -> dict[str, NDArray[np.generic]]:
             raise BackendError(f"the server answered the output {in_short(name)} twice", hint=_HINT)
         arrays[name] = array
     if at != len(raw):
-        raise BackendError(f"the server answered {len(raw)} bytes of values, and its outputs have {at}", hint=_HINT)
+        raise BackendError(f"the server answered {len(raw)} bytes of values, but its outputs have {at}", hint=_HINT)
     return arrays
 
 

@@ -91,7 +91,7 @@ def _mapped(
     for name in mapping.inputs:
         if name not in rows:
             why = f"--takes does not name (it names: {', '.join(takes)})"
-            hint = "name the same in both"
+            hint = "give both mappings the same names"
             if not takes:
                 why = f"the other model does not take (it takes: {', '.join(rows)})"
                 hint = (
@@ -115,12 +115,12 @@ class EndpointRunner(Runner):
     """One model on a server."""
 
     _what = "the server failed"
-    _hint = "check that the samples are within what the model on the server takes"
+    _hint = "check that the model on the server accepts these samples"
 
     def __init__(
         self, server: Server, endpoint: Endpoint, own: Signature, served: Signature, *, is_described: bool
     ) -> None:
-        notes = [f"a server answered over {server.transport}: on which device, and in which precision, is not known"]
+        notes = [f"a server answered over {server.transport}: its device and precision are unknown"]
         if not is_described:
             notes.append("the server does not describe the model: its outputs are those of the first answer")
         self._largest_batch = server.largest_batch()
@@ -144,11 +144,11 @@ class EndpointRunner(Runner):
         if not self._has_answered:
             return self._facts
         versions, model = self._server.versions, self._endpoint.model
-        note = "the server does not say as which version of the model it answered"
+        note = "the server does not report the version of the model that answered"
         if versions:
             note = f"the server answered as version {' and '.join(versions)} of {model}"
             if not self._endpoint.version:
-                note += ", by its own choice: /versions/N behind the name asks for one"
+                note += ", by its own choice: write /versions/N after the name to choose one"
         return replace(self._facts, notes=(*self._facts.notes, note), answered_as=versions)
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:

@@ -105,7 +105,7 @@ def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.gen
     _check_count(len(raw), count * kind.itemsize, "bytes")
     array: NDArray[np.generic] = np.frombuffer(raw, dtype=kind).reshape(shape)
     if dtype == "bool" and array.size and int(array.view(np.uint8).max()) > 1:
-        raise ValueError(f"{int(array.view(np.uint8).max())}, and no value of bool")
+        raise ValueError(f"{int(array.view(np.uint8).max())}, not a value of bool")
     return np.array(array)
 
 

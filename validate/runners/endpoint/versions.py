@@ -25,7 +25,7 @@ class AnsweredVersions:
         """
         if isinstance(said, bool) or not isinstance(said, str | int | None):
             msg = f"the server returned version {shown(said)} of {self._endpoint.model}, which is not a version"
-            raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2")
+            raise BackendError(msg, hint="use a server of the Open Inference Protocol, version 2")
         version = in_short("" if said is None else str(said))
         if not version:
             return
@@ -33,7 +33,7 @@ class AnsweredVersions:
         if requested and version != requested:
             msg = f"the server returned version {version} of {model}, but version {requested} was requested"
             raise BackendError(
-                msg, hint=f"ask /versions/{version} behind the name, or none for what the server chooses"
+                msg, hint=f"write /versions/{version} after the name, or nothing for the server's choice"
             )
         self._found[version] = None
 
@@ -50,5 +50,5 @@ def no_such_version(endpoint: Endpoint, listed: Iterable[str], said: str = "") -
     msg = f"the server at {endpoint.host} has no version {endpoint.version} of {endpoint.model} (it has: "
     msg += f"{', '.join(versions)}){words}"
     return BackendError(
-        msg, hint=f"ask /versions/{versions[-1]} behind the name, or none for what the server chooses; or load it there"
+        msg, hint=f"write /versions/{versions[-1]} after the name, or nothing for the server's choice; or load it there"
     )

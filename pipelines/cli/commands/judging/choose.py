@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 @click.option(
     "--prefer",
     type=click.Choice(["fastest", "smallest"]),
-    help="What to choose by, instead of the spec's promote.prefer; the fastest where the spec says nothing.",
+    help="Choose by this instead of the spec's promote.prefer; fastest if neither is given.",
 )
 @click.option(
     "--for",
     "devices",
     multiple=True,
     metavar="DEVICE",
-    help="Where it will run, such as cpu: only what was verified and measured there counts.",
+    help="The device that it will run on, such as cpu. Only variants verified and measured there count.",
 )
 @shared.verbose_option
 @shared.json_option

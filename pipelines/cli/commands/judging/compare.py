@@ -80,13 +80,13 @@ class _InSections(click.Command):
     "--repair",
     type=shared.WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="If CANDIDATE, in FP16 or INT8, fails: put a file here that is made of REFERENCE with some operators in FP32.",
+    help="If CANDIDATE, in FP16 or INT8, fails: write a file made from REFERENCE here, with some operators in FP32.",
 )
 @click.option(
     "--failures",
     type=shared.WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Put every batch of a probe that the candidate fails here, with the answers of both.",
+    help="Write every batch of a probe that the candidate fails here, with the outputs of both.",
 )
 @click.option(
     "--shard",
@@ -98,7 +98,7 @@ class _InSections(click.Command):
     "--out",
     type=shared.WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The file of the part, where --shard is given. A part that is there already is not made again.",
+    help="The file of the part, for --shard. An existing part is not made again.",
 )
 @engine_options("Measure shards by so many workers at a time, and merge them; REFERENCE is as for --shard.")
 @shared.device_option
@@ -106,21 +106,21 @@ class _InSections(click.Command):
     "--provider",
     type=click.Choice(["cpu", "cuda", "tensorrt"]),
     default=None,
-    help="What of ONNX Runtime runs the candidate (ONNX); that of --device if absent.",
+    help="ONNX Runtime's execution provider for the candidate (ONNX); that of --device if absent.",
 )
 @click.option(
     "--endpoint",
     "endpoint",
     multiple=True,
     metavar="NAME=VALUE",
-    help="How a server may be asked: requests_per_second (200 by default), requests (100000), timeout_s (30).",
+    help="Limits on requests to a server: requests_per_second (200 by default), requests (100000), timeout_s (30).",
 )
 @click.option(
     "--endpoint-json",
     "endpoint_json",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Which field of a server's JSON is which input and output, where its address is of no known protocol.",
+    help="Map inputs and outputs to fields of a server's JSON, if the server speaks no known protocol.",
 )
 @shared.max_answer_option
 @shared.repository_option
@@ -244,7 +244,7 @@ def command(
         fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
         differing = _differing_samples(result, fitted)
         sides = ((one, reference, result.reference), (other, candidate, result.candidate))
-        # The text of a release is no path.
+        # The text of a release is not a path.
         if differing and all(
             model.text == text and not model.is_recorded and side.runtime in _DIAGNOSED for model, text, side in sides
         ):
@@ -258,7 +258,7 @@ def command(
 
 
 def _no_verdict(option: str) -> UsageError:
-    msg = f"--shard gives no verdict, so it takes no {option}"
+    msg = f"--shard gives no verdict, so it accepts no {option}"
     if option == "--repair":
         return UsageError(msg, hint="leave it out")
     return UsageError(msg, hint="give it to merge", command="convert-and-validate merge")
@@ -275,7 +275,7 @@ def _measure_shard(
     from paritygate.text import counted
 
     if text is None or out is None:
-        msg = "--out is the file of a shard, and --shard is missing" if text is None else "--shard needs --out FILE"
+        msg = "--out is the file of a shard, but --shard is missing" if text is None else "--shard needs --out FILE"
         raise UsageError(msg, hint="write for example --shard 1/7 --out part-1.json")
     shard = parse_shard(text)
     with progress_of(job.candidate.name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:

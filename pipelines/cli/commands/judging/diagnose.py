@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     "minimal",
     type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Put two models of at most 10 nodes here that show the first fault alone, for a converter's issue tracker.",
+    help="Write two models of at most 10 nodes here that show only the first fault, for a converter's issue tracker.",
 )
-@click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal, and no drawn ones.")
+@click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal instead of random ones.")
 @click.option(
     "--report",
     type=WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write an HTML page with the places, and the graphs of both models there.",
+    help="Write an HTML page with the places and the graphs of both models here.",
 )
 @click.option(
     "--node-data",
@@ -96,9 +96,9 @@ def command(
     elif run_folder is not None and variant and not (reference or samples):
         request = _request_of_run(run_folder, variant)
     else:
-        msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME, and not both"
+        msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME (expected one of them)"
         raise UsageError(msg, hint="see convert-and-validate diagnose --help")
-    request = _checked(request, minimal, with_inputs=with_inputs, has_node_data=node_data is not None)
+    request = _checked(request, minimal, with_inputs=with_inputs, node_data=node_data)
     with progress_of("diagnose", is_quiet=quiet) as progress:
         divergence = diagnose(request, progress, time_limit_s=time_limit)
     if json_target != "-":
@@ -115,13 +115,17 @@ def command(
 
 
 def _checked(
-    request: DiagnosisRequest, minimal: Path | None, *, with_inputs: bool, has_node_data: bool
+    request: DiagnosisRequest, minimal: Path | None, *, with_inputs: bool, node_data: Path | None
 ) -> DiagnosisRequest:
     """Return the request with the folder for minimal models; raise a UsageError if the models or options do not fit."""
     from paritygate.models.source import SourceKind
     from paritygate.pipelines.diagnose.minimal_folder import folder_for_minimal
 
-    if has_node_data and request.candidate.kind is not SourceKind.ONNX:
+    if node_data is not None and node_data.suffix != ".json":
+        # It may be a model that was meant to be read.
+        msg = f"--node-data names {node_data} (got the suffix {node_data.suffix!r}, expected .json)"
+        raise UsageError(msg, hint="write for example --node-data nodes.json")
+    if node_data is not None and request.candidate.kind is not SourceKind.ONNX:
         msg = f"--node-data needs an ONNX candidate, and {request.candidate.name} is not one"
         raise UsageError(msg, hint="name an ONNX file as the candidate")
     if minimal is not None:

@@ -25,7 +25,7 @@ from paritygate.roots import Root
     "factors",
     multiple=True,
     metavar="NAME=FACTOR",
-    help="How many times as much is allowed, such as max_abs_diff=1.5, in place of the spec's promote.against: "
+    help="The factor by which a figure may grow, such as max_abs_diff=1.5, instead of the spec's promote.against: "
     "max_abs_diff, mismatch_rate, gold, size_mb, latency_p50_ms; may be repeated.",
 )
 @click.option(
@@ -65,7 +65,7 @@ def command(
 
     Nothing is measured or released. The exit code is 0 if nothing is worse, 1 if a variant is worse or fails, and 2
     if there is no such release. It is 3 to 5 if the run did not measure or make a released variant. It is 1 for a
-    released variant that is no target of the run, unless --allow fewer-variants is given.
+    released variant that is not a target of the run, unless --allow fewer-variants is given.
 
     \b
     Example:

@@ -39,7 +39,7 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
     run, other = open_run(run_folder), open_run(against)
     if run.folder.resolve() == other.folder.resolve():
         msg = f"--run and --against are the same run: {run.folder}"
-        raise UsageError(msg, hint="give another run: they lie beside each other in artifacts/runs/MODEL")
+        raise UsageError(msg, hint="give another run: the runs are in artifacts/runs/MODEL")
     side_by_side, pages = write_against(run, other)
     print_lines([*wrapped(side_by_side.headline), *(line for page in pages for line in path_line("report", page))])
     return 0

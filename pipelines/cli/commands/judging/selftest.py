@@ -11,7 +11,7 @@ from paritygate.pipelines.cli.options import limit_options, output_options, prob
 
 @click.command("selftest")
 @click.argument("spec")
-@click.option("--samples", "samples_path", metavar="PATH", help="Samples file in place of the spec's own.")
+@click.option("--samples", "samples_path", metavar="PATH", help="Samples file to use instead of the spec's.")
 @click.option(
     "--fault",
     "faults",

@@ -18,7 +18,7 @@ from paritygate.pipelines.cli.formats import Result, format_option
     "--scratch",
     "is_scratch",
     is_flag=True,
-    help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
+    help="Write evidence, results and reports to DIR/scratch, and leave those of the run unchanged.",
 )
 @shared.device_option
 @shared.limit_options
@@ -78,8 +78,8 @@ def command(
         print_outcome(outcome, shown)
         if left_out:
             echo(
-                f"note: this is no evidence, and is in {run.findings}: probes that the spec asks for were left out "
-                f"({', '.join(left_out)}); what may be released is what was found before",
+                f"note: the result is in {run.findings} and is not evidence, because probes of the spec were left out "
+                f"({', '.join(left_out)}); earlier evidence decides what may be released",
                 err=shown.to_stderr,
             )
     written.add_outcome(outcome)

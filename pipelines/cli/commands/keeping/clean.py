@@ -55,9 +55,9 @@ def command(
 
     if keep is None and not with_cache:
         msg = "clean needs --keep N or --cache"
-        raise UsageError(msg, hint="see what would go", command="convert-and-validate clean --keep 3 --cache --dry-run")
+        raise UsageError(msg, hint="see the list", command="convert-and-validate clean --keep 3 --cache --dry-run")
     if keep is None and model is not None:
-        msg = f"clean --cache takes no model, and was given {model!r}: the stage cache is of all models"
+        msg = f"clean --cache takes no model, because all models share the stage cache (got {model!r})"
         raise UsageError(msg, hint="leave the model out, or give the number of its runs to keep: --keep N")
 
     def planned() -> CleaningPlan:
@@ -70,8 +70,8 @@ def command(
         print_lines(plan_lines(plan, is_done=False), err=to_stderr)
     if is_asked:
         if not sys.stdin.isatty():
-            msg = "clean asks before it removes anything, and there is no terminal to ask on"
-            raise UsageError(msg, hint="remove it without asking with --yes, or see what would go with --dry-run")
+            msg = "clean asks before it removes anything, but there is no terminal to ask on"
+            raise UsageError(msg, hint="remove it without asking with --yes, or see the list with --dry-run")
         click.confirm("remove it?", abort=True, err=True)
         plan = shown_and_still_planned(plan, planned())
     if not is_dry:

@@ -16,7 +16,7 @@ from paritygate.pipelines.cli import options as shared
     "-o",
     type=shared.WrittenPath(dir_okay=False, path_type=Path),
     help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given. A pack "
-    "of the same run is replaced, any other file is left alone.",
+    "of the same run is replaced; any other file stays.",
 )
 @click.option(
     "--without-inputs",

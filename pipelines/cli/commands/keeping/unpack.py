@@ -15,12 +15,12 @@ from paritygate.pipelines.cli.options import json_option, quiet_option, written_
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where the spec's files are on this machine, if the pack leaves them out.",
+    help="The folder of the spec's files on this machine, if the pack leaves them out.",
 )
 @click.option(
     "--samples",
     type=click.Path(path_type=Path),
-    help="Where the samples are that the run was given, if the pack leaves them out.",
+    help="The run's samples on this machine, if the pack leaves them out.",
 )
 @quiet_option
 @json_option

@@ -71,7 +71,7 @@ def _others(texts: tuple[str, ...]) -> dict[str, int | str]:
     for text in texts:
         name, equals, which = text.partition("=")
         if not (name and equals and which) or name in others:
-            msg = f"--also {text} does not name one more alias and its version"
+            msg = f"--also {text} does not name another alias and its version"
             raise UsageError(msg, hint="write --also NAME=VERSION, once for each alias")
         others[name] = which
     return others

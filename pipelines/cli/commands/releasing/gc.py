@@ -15,7 +15,7 @@ from paritygate.roots import Root
     type=click.IntRange(min=1),
     required=True,
     metavar="N",
-    help="Keep what the last N records of a model name. Records of collections do not count.",
+    help="Keep the versions that the last N records of a model name, not counting records of gc.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @reason_option

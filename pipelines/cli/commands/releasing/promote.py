@@ -26,13 +26,13 @@ from paritygate.roots import Root
     "devices",
     multiple=True,
     metavar="DEVICE",
-    help="Where the release will run, such as cpu; once for each device: only what was verified on each is released.",
+    help="The device that the release will run on, such as cpu. Only variants verified on it are released. Repeatable.",
 )
 @click.option(
     "--despite",
     metavar="REASON",
     default="",
-    help="Release although something that the run requires did not pass; the reason is recorded in the release.",
+    help="Release although a required variant did not pass; the release records the reason.",
 )
 @click.option(
     "--trust",

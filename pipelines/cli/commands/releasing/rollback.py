@@ -15,7 +15,7 @@ from paritygate.roots import Root
     "--to",
     type=click.IntRange(min=1),
     metavar="VERSION",
-    help="Go back to this version, at which the alias was before; to the nearest one if not given.",
+    help="Go back to this earlier version of the alias; the one before if not given.",
 )
 @shared.if_current_option
 @shared.reason_option

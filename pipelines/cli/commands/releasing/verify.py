@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -29,7 +30,7 @@ from paritygate.roots import Root
     "is_enforcing",
     default=True,
     show_default=True,
-    help="End with 5 if the check fails, or only print what differs.",
+    help="Exit with 5 if the check fails, or only print the differences.",
 )
 @repository_option
 @json_option
@@ -50,12 +51,15 @@ def command(
       convert-and-validate verify klue-sts prod
       convert-and-validate verify klue-sts prod --key key.pub
     """
-    from paritygate.errors import ExitCode
+    from paritygate.errors import ExitCode, UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.repository.inspect import verify_release
     from paritygate.pipelines.release.signing.keys import read_verifying_key
     from paritygate.pipelines.report.terminal.release import print_verification
 
+    if manifest is not None and re.fullmatch(r"sha256:[0-9a-f]{64}", manifest) is None:
+        msg = f"--manifest is {manifest!r} (expected sha256: and 64 digits from 0 to f)"
+        raise UsageError(msg, hint="copy the digest from the manifests that deploy wrote")
     verifying_key = None if key is None else read_verifying_key(key)
     with progress_of(f"verify {model}") as progress:
         verification = verify_release(repository, model, which, progress, key=verifying_key, manifest_digest=manifest)

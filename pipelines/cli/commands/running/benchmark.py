@@ -25,16 +25,14 @@ from paritygate.pipelines.cli import options as shared
     type=click.IntRange(min=1),
     multiple=True,
     metavar="K",
-    help="Instances side by side, each called by a thread of its own; may be given several times.",
+    help="Instances side by side, each with its own thread; may be given several times.",
 )
-@click.option(
-    "--rounds", type=click.IntRange(min=2), metavar="N", help="How often every variant has its turn, at least."
-)
+@click.option("--rounds", type=click.IntRange(min=2), metavar="N", help="How often every variant runs, at least.")
 @click.option(
     "--seconds",
     type=shared.AMOUNT,
     metavar="S",
-    help="How long each variant, batch size, concurrency and round is timed at least.",
+    help="The least time to measure each variant, batch size, concurrency and round.",
 )
 @click.option(
     "--price-per-hour",

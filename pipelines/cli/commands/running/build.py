@@ -13,7 +13,7 @@ from paritygate.pipelines.cli import options as shared
 @shared.run_and_root_options
 @shared.target_option
 @click.option(
-    "--rebuild", "is_rebuilding", is_flag=True, help="Make them, by default every engine, though they are there."
+    "--rebuild", "is_rebuilding", is_flag=True, help="Make them again even if they exist; every engine by default."
 )
 @shared.limit_options
 @shared.output_options
@@ -55,9 +55,9 @@ def command(
             run, names=targets, is_rebuilding=is_rebuilding, time_limit_s=time_limit, progress=progress
         )
     for name in outcome.needs_source:
-        echo(f"note: {name} is not there, and is made where the source is: export", err=shown.to_stderr)
+        echo(f"note: {name} is missing; make it on the machine with the source: export", err=shown.to_stderr)
     if not outcome.artifacts and not outcome.failures:
-        echo("nothing to build: what can be made of this run is there", err=shown.to_stderr)
+        echo("nothing to build: everything that can be made for this run exists", err=shown.to_stderr)
     print_made(run, "built", outcome.artifacts, outcome.failures, shown)
     code = worst_code([failure.exit_code for failure in outcome.failures.values()])
     made = made_to_json(run, outcome.artifacts, outcome.failures)

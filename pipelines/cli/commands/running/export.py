@@ -11,7 +11,7 @@ from paritygate.pipelines.cli.options import limit_options, output_options, targ
 
 @click.command("export")
 @click.argument("spec")
-@click.option("--samples", "samples_path", metavar="PATH", help="Samples file that later stages of this run shall use.")
+@click.option("--samples", "samples_path", metavar="PATH", help="Samples file for the later stages of this run.")
 @target_option
 @written_root_option
 @limit_options

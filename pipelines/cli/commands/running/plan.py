@@ -13,7 +13,7 @@ from paritygate.pipelines.cli import options as shared
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
 @click.option("--samples", "samples_path", metavar="PATH", help="Samples file, as for run.")
 @click.option(
-    "--benchmark/--no-benchmark", "is_benchmarking", default=None, help="Whether speed would be measured, as for run."
+    "--benchmark/--no-benchmark", "is_benchmarking", default=None, help="Plan to measure speed, or not, as for run."
 )
 @shared.target_option
 @shared.probes_option

@@ -35,20 +35,20 @@ def _check_options(*, is_of_run: bool) -> None:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if is_of_run and names:
-        msg = f"record --run takes no {names[0]}: the run's spec says it"
+        msg = f"record --run takes no {names[0]}, because the run's spec sets it"
         raise UsageError(msg, hint="leave it out, or start a new run", command="convert-and-validate export SPEC")
 
 
 @click.command("record")
 @click.argument("model", required=False)
 @shared.run_and_root_options
-@click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
-@click.option("--out", type=shared.WrittenPath(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, for MODEL.")
+@click.option("--out", type=shared.WrittenPath(path_type=Path), help="The folder to write, for MODEL.")
 @click.option(
     "--signature",
     default=None,
     metavar="NAME",
-    help="Which signature of a SavedModel is meant, where it is not serving_default.",
+    help="The signature of a SavedModel, if not serving_default.",
 )
 @shared.batch_size_option
 @shared.columns_option
@@ -59,21 +59,21 @@ def _check_options(*, is_of_run: bool) -> None:
     "valid_where",
     multiple=True,
     metavar="OUTPUT=INPUT",
-    help="Which positions of an output count: those where the input is set; say the same to compare.",
+    help="Count only positions of an output where this input is set; give compare the same.",
 )
 @click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
     default="refuse",
     show_default=True,
-    help="Whether NaN and infinity in the outputs are right.",
+    help="Refuse NaN and infinity in the outputs, or accept them.",
 )
 @click.option(
     "--seed",
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Seed of the choice of rows that are run twice.",
+    help="Seed for the choice of rows that run twice.",
 )
 @shared.device_option
 @shared.limit_options

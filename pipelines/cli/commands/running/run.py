@@ -18,22 +18,22 @@ from paritygate.roots import Root
     "--samples",
     "samples_path",
     metavar="PATH",
-    help="Samples file, used in place of the spec's file, or passed to its sample function.",
+    help="Samples file that replaces the spec's, or that its sample function receives.",
 )
 @click.option(
     "--benchmark/--no-benchmark",
     "is_benchmarking",
     default=None,
-    help="Measure speed, or not; if neither is given, where the spec asks for it or for a choice that needs it.",
+    help="Measure speed, or not; by default only if the spec or its choice of a variant needs it.",
 )
-@engine_options("Run each spec in a process of its own, N at a time.")
-@click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
+@engine_options("Run each spec in its own process, N at a time.")
+@click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passes.")
 @click.option(
     "--diagnose/--no-diagnose",
     "is_diagnosing",
     default=True,
     show_default=True,
-    help="Name the operators at which an ONNX variant that fails parts from the reference.",
+    help="Name the operators where a failing ONNX variant first differs from the reference.",
 )
 @click.option(
     "--repository",

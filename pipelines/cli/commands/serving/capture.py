@@ -20,14 +20,14 @@ _MIB = 1 << 20
     "--send-to",
     "server",
     metavar="URL",
-    help="The server that answers the copies. Without a path, that of the request. Not needed for KServe's logger.",
+    help="The server that answers the copies; without a path, at that of the request. Not needed for KServe's logger.",
 )
 @click.option(
     "--listen",
     default="127.0.0.1:9090",
     show_default=True,
     metavar="[HOST:]PORT",
-    help="Where to take copies of requests.",
+    help="The address to receive copies of requests at.",
 )
 @click.option("--requests", default=10_000, show_default=True, type=click.IntRange(min=1), metavar="N", help="At most.")
 @click.option(
@@ -128,7 +128,7 @@ def _place(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     most = 65535
     if not (port.isascii() and port.isdecimal() and int(port) <= most):
-        msg = f"--listen {text!r} is no port (allowed: PORT or HOST:PORT, with a port up to {most})"
+        msg = f"--listen {text!r} is not a port (allowed: PORT or HOST:PORT, with a port up to {most})"
         raise UsageError(msg, hint="write for example --listen 9090")
     return host or "127.0.0.1", int(port)
 
@@ -144,6 +144,6 @@ def _server(address: str) -> str:
     except ValueError:
         is_right = False
     if not is_right or parts.username is not None or parts.query:
-        msg = f"--send-to {shown_address(address)} is no address of a server"
+        msg = f"--send-to {shown_address(address)} is not an address of a server"
         raise UsageError(msg, hint="write for example --send-to http://127.0.0.1:8000")
     return address

@@ -12,10 +12,10 @@ from paritygate.pipelines.cli.options import AMOUNT
 
 @click.command("endurance")
 @click.argument("url")
-@click.option("--minutes", default=5.0, show_default=True, type=AMOUNT, help="How long requests are sent.")
+@click.option("--minutes", default=5.0, show_default=True, type=AMOUNT, help="How long to send requests.")
 @click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Send no more requests than this.")
 @click.option("--users", type=click.IntRange(1, 1024), help="Users that wait for each answer; 4 if absent.")
-@click.option("--rate", type=AMOUNT, metavar="N", help="Requests a second at random times, in place of --users.")
+@click.option("--rate", type=AMOUNT, metavar="N", help="Requests a second at random times, instead of --users.")
 @click.option(
     "--max-growth", default=1.0, show_default=True, type=AMOUNT, help="Limit on the growth of memory, MiB a minute."
 )
@@ -25,9 +25,9 @@ from paritygate.pipelines.cli.options import AMOUNT
     default=16,
     show_default=True,
     type=click.IntRange(1, 4096),
-    help="Repeat one row in batches of up to so many.",
+    help="Repeat one row in batches of up to this size.",
 )
-@click.option("--without-memory", is_flag=True, help="Judge a server whose memory cannot be measured.")
+@click.option("--without-memory", is_flag=True, help="Judge a server even if its memory cannot be measured.")
 @live_options
 def command(
     *,
@@ -62,7 +62,7 @@ def command(
 
     if users is not None and rate is not None:
         msg = "--users and --rate exclude each other"
-        raise UsageError(msg, hint="users wait for each answer, and a rate does not")
+        raise UsageError(msg, hint="give one of them: users wait for each answer, a rate does not")
     request = EnduranceRequest(
         **live,
         seconds=minutes * 60,

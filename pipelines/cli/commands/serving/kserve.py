@@ -11,13 +11,13 @@ from paritygate.pipelines.cli.view_options import view_options, warm_up_option, 
 
 @click.command("kserve")
 @view_options(
-    "A folder on this machine: what is written are DIR/NAME/inferenceservice.yaml, which kubectl applies, and "
+    "A folder on this machine. The command writes DIR/NAME/inferenceservice.yaml, which kubectl applies, and "
     "DIR/NAME/VERSION/, which is yours to copy to where --storage-uri says."
 )
 @click.option(
     "--storage-uri",
     metavar="URI",
-    help="Where the cluster reads what is in DIR, such as pvc://CLAIM/PATH, pvc://CLAIM/ for the whole volume of the "
+    help="The cluster's address of DIR, such as pvc://CLAIM/PATH, pvc://CLAIM/ for the whole volume of the "
     "claim, or s3://BUCKET/PATH.  [required]",
 )
 @click.option(

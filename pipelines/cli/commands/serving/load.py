@@ -13,12 +13,12 @@ from paritygate.pipelines.cli.options import AMOUNT
 @click.command("load")
 @click.argument("url")
 @click.option("--users", metavar="N,...", help="Users that wait for each answer: one loop for each number.")
-@click.option("--rate", "rates", metavar="N,...", help="Requests a second, sent whatever the server does.")
-@click.option("--spawn-rate", type=AMOUNT, metavar="N", help="Users that begin a second; all at once if absent.")
-@click.option("--seconds", default=5.0, show_default=True, type=AMOUNT, help="How long each loop takes.")
+@click.option("--rate", "rates", metavar="N,...", help="Requests a second, sent without waiting for answers.")
+@click.option("--spawn-rate", type=AMOUNT, metavar="N", help="Users that start per second; all at once if absent.")
+@click.option("--seconds", default=5.0, show_default=True, type=AMOUNT, help="How long each loop runs.")
 @click.option("--latency-budget", "budget", metavar="TIME", help="Limit on p99 of a sustained load, such as 20ms.")
-@click.option("--server-metrics", metavar="URL", help="Triton's own page, such as http://127.0.0.1:8002/metrics.")
-@click.option("--stress", is_flag=True, help="Then send twice the highest sustained rate, and wait for every answer.")
+@click.option("--server-metrics", metavar="URL", help="Triton's metrics page, such as http://127.0.0.1:8002/metrics.")
+@click.option("--stress", is_flag=True, help="Then send twice the highest sustained rate, and wait for all answers.")
 @click.option("--stress-seconds", default=10.0, show_default=True, type=AMOUNT, help="How long --stress sends.")
 @open_loop_options
 @live_options

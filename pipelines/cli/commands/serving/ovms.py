@@ -11,7 +11,7 @@ from paritygate.pipelines.cli.view_options import base_path_option, view_options
 
 @click.command("ovms")
 @view_options(
-    "The folder of all models of the server: what is written are DIR/NAME/VERSION/ and DIR/config.json, which the "
+    "The folder of all models of the server. The command writes DIR/NAME/VERSION/ and DIR/config.json, which the "
     "server is started with."
 )
 @base_path_option

@@ -18,7 +18,7 @@ from paritygate.roots import Root
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Requests and answers, one JSON mapping a line: docs/shadow.md has the form.",
+    help="Requests and answers, one JSON mapping a line: see docs/shadow.md.",
 )
 @click.option("--variant", metavar="NAME", help="The released variant that is served; the preferred one if absent.")
 @click.option(
@@ -26,7 +26,7 @@ from paritygate.roots import Root
     "decisions",
     multiple=True,
     metavar="OUTPUT:RULE",
-    help="What an answer is, as for compare, in place of the release's decisions. Repeatable.",
+    help="A decision, as for compare, instead of the release's decisions. Repeatable.",
 )
 @click.option(
     "--max-flip-rate",

@@ -11,7 +11,7 @@ from paritygate.pipelines.cli.view_options import base_path_option, view_options
 
 @click.command("tfserving")
 @view_options(
-    "The folder of all models of the server: what is written are DIR/NAME/VERSION/, DIR/models.config, which the "
+    "The folder of all models of the server. The command writes DIR/NAME/VERSION/, DIR/models.config, which the "
     "server is started with, and DIR/batching-NAME.config."
 )
 @base_path_option

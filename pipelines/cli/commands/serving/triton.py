@@ -11,8 +11,8 @@ from paritygate.pipelines.cli.view_options import view_options, warm_up_option, 
 
 @click.command("triton")
 @view_options(
-    "The folder, or s3://BUCKET/PREFIX, that the server looks for models in (tritonserver --model-repository): what is "
-    "written are DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/.",
+    "The folder, or s3://BUCKET/PREFIX, that the server looks for models in (tritonserver --model-repository). The "
+    "command writes DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/.",
     is_address=True,
 )
 @warm_up_option

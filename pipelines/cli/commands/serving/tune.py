@@ -20,7 +20,7 @@ from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
     required=True,
     type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The folder that `triton` wrote the view to: the best settings are written there.",
+    help="The folder that `triton` wrote the view to. The best settings are written there.",
 )
 @click.option("--latency-budget", "budget", required=True, metavar="TIME", help="The limit, such as 20ms.")
 @click.option(
@@ -28,7 +28,7 @@ from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
     default=99.0,
     show_default=True,
     type=click.FloatRange(min=50, max=99.99),
-    help="So many percent of all answers are to be within it.",
+    help="The percentage of answers that must be within it.",
 )
 @click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given.")
 @click.option("--variant", metavar="NAME", help="The variant that is served, as for `triton`.")
@@ -43,13 +43,13 @@ from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
     "--queue-delay",
     "delays",
     metavar="TIME,...",
-    help="How long a request may wait for others: the times to try; 0,100us,1ms if not given.",
+    help="The times to try that a request may wait for others; 0,100us,1ms if not given.",
 )
 @click.option("--seconds", default=2.0, show_default=True, type=AMOUNT, help="How long one measurement takes.")
 @click.option(
     "--metrics",
     metavar="URL",
-    help="The server's page of metrics, such as http://127.0.0.1:8002/metrics: CPU, memory and GPU of each point.",
+    help="The server's metrics page, such as http://127.0.0.1:8002/metrics, for CPU, memory and GPU of each point.",
 )
 @open_loop_options
 @request_options

@@ -15,7 +15,7 @@ from paritygate.roots import Root
     "--forget",
     type=RepositoryPlace(),
     metavar="DIR",
-    help="Forget the view in this folder, DIR/NAME of the command that wrote it: it follows no alias any more.",
+    help="Forget the view in this folder, DIR/NAME of the command that wrote it: it no longer follows an alias.",
 )
 @repository_option
 @json_option

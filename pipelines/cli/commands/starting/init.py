@@ -32,10 +32,8 @@ from paritygate.pipelines.cli.options import WrittenPath, columns_option, json_o
         " or callable if absent."
     ),
 )
-@click.option(
-    "--signature", metavar="NAME", help="Which signature of a SavedModel is meant, where it is not serving_default."
-)
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option("--signature", metavar="NAME", help="The signature of a SavedModel, if not serving_default.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @limit_options
 @quiet_option
 @json_option

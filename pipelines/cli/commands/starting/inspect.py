@@ -14,8 +14,7 @@ from paritygate.pipelines.cli.options import json_option, memory_limit_option, q
 @click.option(
     "--samples",
     metavar="FILE|MODULE:CALLABLE",
-    help="Rows that the model answers: needed for inputs and outputs of what does not say them, such as a PyTorch "
-    "module.",
+    help="Rows to run the model on, if it does not declare its inputs and outputs, such as a PyTorch module.",
 )
 @time_limit_option
 @memory_limit_option

@@ -42,7 +42,7 @@ def print_load(result: LoadResult, page: Path | None, shown: Shown) -> None:
     )
     if result.first_failure is not None:
         facts.append(f"first failure: {failure_words(result.first_failure)}")
-    after = ", and is right after the stress" if result.is_right_after_stress else ""
+    after = ", and is correct after the stress" if result.is_right_after_stress else ""
     passed = f"the server sustains {rate_words(result.highest_rate or 0.0)} answers a second{after}"
     _print(result, facts, passed, page, shown)
 

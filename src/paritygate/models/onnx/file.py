@@ -43,10 +43,10 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, RuntimeError) as err:
         msg = f"{path} is not an ONNX model: {first_line(err)}"
-        raise InputFileError(msg, hint="export the model again; the file may be cut off or of another format") from err
+        raise InputFileError(msg, hint="export the model again; the file may be cut off or in another format") from err
     if not model.graph.node and not model.graph.output:
         msg = f"{path} is not an ONNX model: its graph is empty ({path.stat().st_size} bytes)"
-        raise InputFileError(msg, hint="export the model again; the file may be cut off or of another format")
+        raise InputFileError(msg, hint="export the model again; the file may be cut off or in another format")
     _check_names(model, path)
     _check_external_data(model, path)
     return model
@@ -113,7 +113,7 @@ def _place_of_external_data(tensor: onnx.TensorProto) -> tuple[str, int, int]:
     location = entries.get("location", "")
     if offset < 0 or length < 0 or not location or "\0" in location:
         msg = f"the external data of tensor {tensor.name!r} is not valid: {entries}"
-        raise InputFileError(msg, hint="export the model again: location, offset and length are wanted")
+        raise InputFileError(msg, hint="export the model again with location, offset and length")
     # `./weights.bin` is the same file as `weights.bin`.
     return "/".join(part for part in location.split("/") if part != "."), offset, length
 
@@ -207,7 +207,7 @@ def signature_of_onnx(model: onnx.ModelProto) -> Signature:
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     if not value.type.HasField("tensor_type"):
         msg = f"{value.name!r} is {a_or_an(value.type.WhichOneof('value') or 'value')}, not a tensor"
-        raise InputFileError(msg, hint="paritygate handles tensors only: export the model without sequences and maps")
+        raise InputFileError(msg, hint="export the model without sequences and maps: only tensors are supported")
     tensor = value.type.tensor_type
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape"):
@@ -302,8 +302,8 @@ def _float32_values(tensor: onnx.TensorProto, folder: Path) -> NDArray[np.float3
     if tensor.HasField("raw_data"):
         raw = tensor.raw_data
         if len(raw) != _elements(tensor) * _FLOAT32_BYTES:
-            msg = f"tensor {tensor.name!r} has {len(raw)} bytes of data, not those of its shape {list(tensor.dims)}"
-            raise InputFileError(msg, hint="export the model again; the file may be damaged")
+            msg = f"tensor {tensor.name!r} has {len(raw)} bytes of data, which do not fit its shape {list(tensor.dims)}"
+            raise InputFileError(msg, hint="export the model again; the file may be corrupt")
         return np.frombuffer(raw, dtype="<f4")
     return np.fromiter(tensor.float_data, dtype=np.float32, count=len(tensor.float_data))
 

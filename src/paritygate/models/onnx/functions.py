@@ -48,12 +48,12 @@ class _Inliner:
         graph.node.extend(nodes)
 
     def _expanded(self, node: onnx.NodeProto, stack: tuple[_Key, ...]) -> Iterable[onnx.NodeProto]:
-        """Return the nodes that replace the node, or a copy if it is no call; `stack` has the functions around it."""
+        """Return the nodes that replace one, or a copy if it is not a call; `stack` has the functions around it."""
         key = _call_key(node)
         function = self._functions.get(key)
         if key in stack:
             msg = f"function {key[1]!r} of domain {key[0]!r} calls itself"
-            raise ConversionError(msg, hint="export the model again: ONNX has no recursive functions")
+            raise ConversionError(msg, hint="export the model again, because ONNX has no recursive functions")
         if function is None or not self._fits(function):
             return [deepcopy(node)]
         nodes: list[onnx.NodeProto] = []

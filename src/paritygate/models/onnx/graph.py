@@ -1,7 +1,7 @@
 """Walk an ONNX graph and everything inside it: subgraphs, nodes, names, types of values.
 
 A graph is the model's own or one inside a node (a branch of an If, the body of a Loop or Scan). Bodies of local
-functions have no types and are no graphs here; `functions` inlines them.
+functions have no types and are not graphs here; `functions` inlines them.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
     try:
         return onnx.numpy_helper.to_array(copy)
     except (ValueError, TypeError) as err:
-        msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {_line_of(err)}"
-        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
+        msg = f"the data of tensor {tensor.name!r} does not fit its shape {list(tensor.dims)}: {_line_of(err)}"
+        raise InputFileError(msg, hint="export the model again; the file may be corrupt") from err
 
 
 def _line_of(err: Exception) -> str:

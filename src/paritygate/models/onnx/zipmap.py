@@ -57,6 +57,6 @@ def _zip_map(node: onnx.NodeProto) -> ZipMap:
     if "classlabels_strings" in attributes:
         classes += [text.decode() for text in attributes["classlabels_strings"].strings]
     if not classes or len(set(classes)) < len(classes):
-        msg = f"the ZipMap that makes {node.output[0]!r} names the classes {classes}: one column each is needed"
+        msg = f"the ZipMap that makes {node.output[0]!r} has wrong classes (got {classes}, expected one a column)"
         raise InputFileError(msg, hint="convert the model again with skl2onnx and options={'zipmap': False}")
     return ZipMap(table=node.input[0], classes=tuple(classes))

@@ -157,7 +157,7 @@ def _spec(port: Any, preferred: Collection[str]) -> TensorSpec:  # noqa: ANN401 
     name = served_name(port, preferred)
     element = port.get_element_type().get_type_name()
     if element not in _DTYPES:
-        msg = f"{name!r} is of OpenVINO's type {element}, which is not handled (allowed: {', '.join(_DTYPES)})"
+        msg = f"{name!r} has OpenVINO's type {element}, which is not supported (allowed: {', '.join(_DTYPES)})"
         raise BackendError(msg, hint="export the model with inputs and outputs of one of these types")
     shape = port.get_partial_shape()
     dims = None

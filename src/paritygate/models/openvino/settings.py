@@ -122,7 +122,7 @@ def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> Compiled
     if hint in _CAPABILITY_OF_HINT and not is_capable(hint):
         has = ", ".join(sorted(core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))
         name = core.get_property(DEVICE, "FULL_DEVICE_NAME")
-        msg = f"the settings ask for {hint}, which this CPU ({name}) does not compute in (it has: {has})"
+        msg = f"the settings request {hint}, in which this CPU ({name}) cannot compute (it has: {has})"
         raise NotRunHereError(msg, hint=f"run it on a CPU that has {hint}, or convert the model to openvino-fp32")
     try:
         compiled = core.compile_model(model, DEVICE, properties)
@@ -133,7 +133,7 @@ def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> Compiled
         msg = f"OpenVINO {openvino_version()} does not compile the model: {openvino_reason(err)}"
         raise BackendError(msg, hint="correct the settings file beside the model, or serve the model in ONNX") from err
     if compiled_hint != hint:
-        msg = f"the model was compiled for {hint}, and OpenVINO runs it in {compiled_hint}"
+        msg = f"the model was compiled for {hint}, but OpenVINO runs it in {compiled_hint}"
         raise BackendError(
             msg, hint=f"set {PRECISION_HINT} to {compiled_hint} in the settings file, or run it on another CPU"
         )

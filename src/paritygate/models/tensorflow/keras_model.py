@@ -35,14 +35,14 @@ def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Ker
     except Exception as err:
         text = " ".join(str(err).split())
         if "lambda" in text.lower():
-            msg = f"{path} holds a Lambda layer or a Python lambda: code in a model file is not run"
+            msg = f"{path} holds a Lambda layer or a Python lambda, whose code is not run"
             raise InputFileError(
                 msg, hint="write it with keras.ops or a layer, or give the model as module:callable"
             ) from err
         msg = f"Keras {keras.__version__} does not load {path}: {type(err).__name__}: {text[:300]}"
         raise InputFileError(
             msg,
-            hint="save it again with model.save('model.keras'); give a model with layers of its own as module:callable",
+            hint="save it again with model.save('model.keras'); give a model with custom layers as module:callable",
         ) from err
 
 
@@ -174,7 +174,7 @@ def notes_on_names(model: Any, signature: Signature, rename: Mapping[str, str]) 
 def _flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
     for name, tensor in tensors.items():
         if not hasattr(tensor, "shape"):
-            msg = f"{name!r} of the Keras model is no tensor but {a_or_an(type(tensor).__name__)}"
+            msg = f"{name!r} of the Keras model is not a tensor but {a_or_an(type(tensor).__name__)}"
             raise UsageError(msg, hint="build the model with a flat dict or list of inputs and outputs")
     return dict(tensors)
 
@@ -257,7 +257,7 @@ def _arrange_as(structure: Any, names: tuple[str, ...]) -> Callable[..., Any]:  
         names = input_names
     if set(names) != set(input_names):
         fed, taken = ", ".join(map(repr, names)), ", ".join(map(repr, input_names))
-        msg = f"the signature feeds {fed}, the Keras model takes {taken}"
+        msg = f"the signature does not fit the Keras model's inputs (got {fed}, expected {taken})"
         raise UsageError(msg, hint="declare exactly the model's inputs, or rename: {name in the source: name served}")
 
     def arrange(*tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401 - tensors

@@ -24,7 +24,7 @@ def signature_of_savedmodel(path: Path, signature_key: str | None = None) -> Sig
     `name_unknown_dims`.
 
     Raises:
-        InputFileError: It is no SavedModel, or has no such signature.
+        InputFileError: It is not a SavedModel, or has no such signature.
     """
     graph = serving_graph(path)
     key = signature_key or SERVING_SIGNATURE
@@ -71,7 +71,7 @@ def serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of Ten
     """Return the graph in `saved_model.pb` that is meant for serving.
 
     Raises:
-        InputFileError: It is no SavedModel, or holds no such graph.
+        InputFileError: It is not a SavedModel, or holds no such graph.
     """
     import_tensorflow()
     from google.protobuf.message import DecodeError
@@ -79,7 +79,7 @@ def serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of Ten
 
     file = path / "saved_model.pb"
     if not file.is_file():
-        msg = f"{path} is no SavedModel: saved_model.pb is missing"
+        msg = f"{path} is not a SavedModel: saved_model.pb is missing"
         raise InputFileError(msg, hint="give the folder that holds saved_model.pb and variables/")
     model = saved_model_pb2.SavedModel()
     try:
@@ -100,7 +100,7 @@ def _specs(tensors: Mapping[str, Any]) -> list[TensorSpec]:
     specs = []
     for name, info in sorted(tensors.items()):
         if info.WhichOneof("encoding") != "name":
-            msg = f"{name!r} of the SavedModel is no dense tensor"
+            msg = f"{name!r} of the SavedModel is not a dense tensor"
             raise InputFileError(msg, hint="export the model with dense tensors only, not sparse or ragged ones")
         shape = None
         if not info.tensor_shape.unknown_rank:
@@ -116,7 +116,7 @@ class SavedFunction:
     signature: Signature  # as of signature_of_savedmodel
     model: Any  # owns the variables
     function: Any  # TensorFlow's own
-    parameters: Mapping[str, str]  # by the input's name, which may be no name in Python (input.1)
+    parameters: Mapping[str, str]  # by the input's name, which may not be a name in Python (input.1)
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the output tensors by name, for tensors or arrays of the exact dtypes."""
@@ -130,7 +130,7 @@ def load_savedmodel(path: Path, signature_key: str | None = None) -> SavedFuncti
     """Return one signature of the SavedModel, ready to be called. Reads all its files.
 
     Raises:
-        InputFileError: It is no SavedModel, has no such signature, or a file of it is missing.
+        InputFileError: It is not a SavedModel, has no such signature, or a file of it is missing.
         BackendError: TensorFlow does not load it.
     """
     signature = signature_of_savedmodel(path, signature_key)

@@ -53,7 +53,7 @@ def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
     """Return the signature `serving_default` of the file, or the only one it has, ready to be called.
 
     Raises:
-        InputFileError: It is no TFLite file, is cut off, or has no signature to be called by name.
+        InputFileError: It is not a TFLite file, is cut off, or has no signature to be called by name.
         BackendError: LiteRT cannot run it.
     """
     require_backend("litert")
@@ -106,7 +106,7 @@ def _check_identifier(path: Path) -> None:
         msg = f"{path} cannot be read: {err.strerror}"
         raise InputFileError(msg, hint="check the path and its permissions") from err
     if start[4:] != _IDENTIFIER:
-        msg = f"{path} is no TFLite model: bytes 4 to 7 are {start[4:]!r}, not {_IDENTIFIER!r}"
+        msg = f"{path} is not a TFLite model: bytes 4 to 7 are {start[4:]!r}, not {_IDENTIFIER!r}"
         raise InputFileError(msg, hint="give a file that TensorFlow's TFLiteConverter wrote")
 
 

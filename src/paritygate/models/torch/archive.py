@@ -86,7 +86,7 @@ def _sound_names(path: Path) -> list[str]:
     if not is_whole:
         raise InputFileError(f"{path} is corrupt: truncated or empty", hint="save or copy the model again")
     if damaged is not None:
-        msg = f"{path} is corrupt: the bytes of {damaged} are not those that were written"
+        msg = f"{path} is corrupt: checksum mismatch of {damaged}"
         raise InputFileError(msg, hint="save or copy the model again")
     return names
 
@@ -99,7 +99,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
         # zipfile raises RuntimeError for an encrypted entry, or, as NotImplementedError, for an unknown
         # compression.
-        msg = f"{path} is corrupt or no archive of PyTorch: {err}"
+        msg = f"{path} is corrupt or not a PyTorch archive: {err}"
         raise InputFileError(msg, hint="save or copy the model again") from err
 
 

@@ -95,7 +95,7 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
     parameters = parameters_of_forward(module)
     kinds = {item.kind for item in parameters.values()}
     by_name = [name for name in rows if name in parameters]
-    # Text is no tensor. Each tensor is a copy, because the module may change its inputs in place.
+    # Text is not a tensor. Each tensor is a copy, because the module may change its inputs in place.
     taken = by_name or [name for name, array in rows.items() if array.dtype.kind not in "US"]
     tensors = {name: torch.tensor(rows[name]).to(place) for name in taken}
     put_in_eval_mode(module)
@@ -134,7 +134,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     ]
     missing = [name for name in needed if name not in named]
     if named and missing:
-        msg = f"the samples have no input {missing[0]!r}, which {what} takes (seen: {', '.join(rows)})"
+        msg = f"the samples have no input {missing[0]!r}, which {what} expects (seen: {', '.join(rows)})"
         raise UsageError(msg, hint="name the samples' keys like the parameters of forward")
     takes_keywords(module.forward, named or list(rows), what)
     try:
@@ -151,8 +151,8 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
             if dtype is not None and dtype in unfit:
                 raise UsageError(f"{what} computes in half precision: {unfit}", hint=LOAD_IN_FP32) from err
             msg = f"{unfit}: {failed}"
-            raise UsageError(msg, hint="give the samples in the dtype and shape that the model takes") from err
-        hint = "check that the samples are within what the module takes" if dtype is None else LOAD_IN_FP32
+            raise UsageError(msg, hint="give the samples in the dtype and shape that the model expects") from err
+        hint = "check that the module accepts these samples" if dtype is None else LOAD_IN_FP32
         raise BackendError(failed, hint=hint) from err
     return signature_seen(example, inputs, answer, rename)
 

@@ -35,7 +35,7 @@ class KnownNames:
         """The names before renaming, of the file or its format; UsageError if it has none."""
         own = self.said.signature if self.said is not None else self.kept
         if own is None:
-            msg = f"{self.file} does not say the names of its inputs and outputs, and none are declared"
+            msg = f"{self.file} has no names of inputs and outputs, and the spec declares none"
             raise UsageError(msg, hint=_DECLARE)
         return own
 
@@ -144,7 +144,7 @@ def _check_declared(own: Signature, declared: Signature, rename: Mapping[str, st
                 msg = f"the model has no {side} {name!r} (it has: {', '.join(dtypes)})"
                 raise UsageError(msg, hint="correct model.inputs and model.outputs, or rename: {its name: name served}")
             if dtypes[name] != spec.dtype:
-                msg = f"{side} {spec.name!r} is declared as {spec.dtype}, and the model says {dtypes[name]}"
+                msg = f"{side} {spec.name!r} is declared as {spec.dtype}, but the model has {dtypes[name]}"
                 raise UsageError(msg, hint="declare the dtypes that the model has")
     unfed = {spec.name for spec in own.inputs} - set(source_names(declared.inputs, rename))
     if unfed:

@@ -27,7 +27,7 @@ def load_pt2(path: Path) -> torch.export.ExportedProgram:
     """Return the program in the file. Loading may run code of the file's author.
 
     Raises:
-        InputFileError: It is no program of torch.export, corrupt, or of an unsupported PyTorch version.
+        InputFileError: It is not a program of torch.export, corrupt, or of an unsupported PyTorch version.
     """
     require_backend("torch")
     check_archive(path, SourceKind.PT2)
@@ -93,8 +93,8 @@ def _input_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     names |= dict(zip(positional, forward, strict=False)) if all(isinstance(item, int) for item in positional) else {}
     names |= {index: name for name, index in keywords.items() if isinstance(index, int)}
     if not all(isinstance(item, int) for item in (*positional, *keywords.values())):
-        msg = f"the program takes tensors inside of a dict or list ({', '.join(str(name) for name in names.values())})"
-        raise UsageError(msg, hint="export a module that takes each tensor as a parameter of its own")
+        msg = f"the program expects tensors inside a dict or list ({', '.join(str(name) for name in names.values())})"
+        raise UsageError(msg, hint="export a module that takes each tensor as a separate parameter")
     return tuple(str(names[index]) for index in range(in_spec.num_leaves))
 
 
@@ -231,4 +231,4 @@ def notes_of(program: torch.export.ExportedProgram) -> Iterator[str]:
         nodes = [node for node in program.graph.nodes if str(node.target) == name]
         train_nodes = [node for node in nodes if len(node.args) > position and node.args[position] is True]
         if train_nodes:
-            yield f"{len(train_nodes)} {name} was exported in train mode, and no eval mode reaches it"
+            yield f"{len(train_nodes)} {name} was exported in train mode, so eval mode does not reach it"

@@ -31,7 +31,7 @@ def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - 
     """Return the module in the file, its tensors on the device. Loading runs code of the file's author.
 
     Raises:
-        InputFileError: It is no TorchScript, corrupt, or of an unsupported PyTorch version.
+        InputFileError: It is not TorchScript, corrupt, or of an unsupported PyTorch version.
     """
     require_backend("torch")
     check_archive(path, SourceKind.TORCHSCRIPT)
@@ -45,7 +45,7 @@ def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - 
         hint = "save it again with torch.jit.save, with this version of PyTorch"
         operator, package = _operator_of_a_package(err)
         if package:
-            hint = f"{operator} is of the package {package}: install it, as whatever serves the file needs it too"
+            hint = f"{operator} is from the package {package}: install it here and wherever the file is served"
         raise InputFileError(msg, hint=hint) from err
 
 

@@ -272,7 +272,7 @@ def test_a_group_normalization_whose_scale_is_one_a_group_is_not_raised_into_ano
     )
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 2, 1, 1), np.float32), "w"))
     # Opset 18 has it as a mistake that was taken back; raised to 22 it would be valid and wrong.
-    with pytest.raises(ConversionError, match="the model given is not valid ONNX"):
+    with pytest.raises(ConversionError, match="the given model is not valid ONNX"):
         rewrite_precision(model, precision=Precision.BF16)
 
 

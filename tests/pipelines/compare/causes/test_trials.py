@@ -27,7 +27,7 @@ _RESHAPED_BACK = Fault(
 
 
 def _affine(scale: object, shift: object) -> Fault:
-    """Plant `x * scale + shift`, in an operator whose constants are no constants of the graph's first steps."""
+    """Plant `x * scale + shift`, in an operator whose constants are not constants of the graph's first steps."""
     weights = {
         "scale": np.asarray(scale, np.float32).reshape(1, -1, 1, 1),
         "shift": np.asarray(shift, np.float32).reshape(1, -1, 1, 1),

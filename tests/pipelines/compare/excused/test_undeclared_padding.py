@@ -146,7 +146,9 @@ def test_a_difference_at_padding_passes_and_is_said(bench: Bench, kind: str, is_
     printed = " ".join(outcome.out.split())
     assert "padding finding: hidden differs" in printed
     # Made-up rows that are padded otherwise count in full.
-    assert ("verdict: pass, 1 edge finding, 1 padding" if is_probing else "verdict: pass, 1 padding") in printed
+    assert (
+        "verdict: pass, 1 out-of-sample finding, 1 padding" if is_probing else "verdict: pass, 1 padding"
+    ) in printed
 
 
 @pytest.mark.parametrize("is_probing", [True, False])
@@ -353,7 +355,7 @@ def test_a_recorded_reference_knows_of_it_and_outputs_from_elsewhere_do_not(benc
     ("given", "message"),
     [
         ("attention_mask", "--role 'attention_mask' is not of the form NAME=VALUE"),
-        ("attention_mask=musk", "role attention_mask=musk: 'musk' is no role (allowed: mask, "),
+        ("attention_mask=musk", "role attention_mask=musk: 'musk' is not a role (allowed: mask, "),
         ("attention_mask={role: musk}", "role attention_mask={role: musk}: role: 'id', 'mask', 'length', "),
         ("attention_mask={hollow: true}", "hollow: unknown key (allowed: role, low, high, of, pad, empty, "),
         ("attention_mask={lo: 3}", "hint: did you mean 'low' instead of 'lo'?"),
@@ -414,7 +416,7 @@ def test_a_recording_counts_where_it_is_told_to(bench: Bench) -> None:
     assert bench.compare(folder, candidate, "--samples", samples, *asked).code == 0
     assert bench.compare(folder, candidate, "--samples", samples).code == 2
     assert main(["record", "--run", folder, *asked]) == 2
-    assert "record --run takes no --valid-where: the run's spec says it" in bench.capture.readouterr().err
+    assert "record --run takes no --valid-where, because the run's spec sets it" in bench.capture.readouterr().err
 
 
 _SPEC = """

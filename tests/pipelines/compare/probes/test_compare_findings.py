@@ -1,4 +1,4 @@
-"""What is answered otherwise where no sample is: an edge finding wherever a result is shown, and no failure."""
+"""A difference where no sample is: an out-of-sample finding wherever a result is shown, and no failure."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def test_a_finding_passes_and_says_how_the_row_is_unlike_the_samples_and_what_to
 
     assert (found.code, found.result["verdict"], found.status("probe_masks")) == (0, "pass", "edge")
     assert re.search(
-        rf"^edge finding: probe_masks: {_EDGE}, [^\n]* at an empty row alone "
+        rf"^out-of-sample finding: probe_masks: {_EDGE}, [^\n]* at an empty row alone "
         r"\(attention_mask\), and 1 more batch: max_abs_diff: 0\.4 > \S+, worst [^\n]*\n"
-        r"  if the service can get such a row, it has to hold: give --role 'attention_mask={empty: true}', "
-        r"or put one into the samples\n"
-        r"  if it never can, it need not be asked: give --role 'attention_mask={empty: false}'\n"
+        r"  if the service can receive such a row, let it fail: give --role 'attention_mask={empty: true}', "
+        r"or add one to the samples\n"
+        r"  if it never can, leave such rows out: give --role 'attention_mask={empty: false}'\n"
         r"  to see this alone: convert-and-validate compare .*$",
         found.out,
         re.MULTILINE,
     )
-    assert re.search(r"^verdict: pass, 1 edge finding$", found.out, re.MULTILINE)
+    assert re.search(r"^verdict: pass, 1 out-of-sample finding$", found.out, re.MULTILINE)
     (finding,) = found.result["edge_findings"]
     assert (finding["probe"], finding["edge"], finding["check"], finding["batches"]) == (
         "masks",
@@ -109,10 +109,10 @@ def test_edge_fail_makes_a_failure_of_a_finding(bench: Bench) -> None:
 
     assert (found.code, found.status("probe_masks")) == (1, "fail")
     assert f"at an empty row alone (attention_mask) ({_EDGE}, " in found.out
-    assert "verdict: fail, 1 edge finding" in found.out
+    assert "verdict: fail, 1 out-of-sample finding" in found.out
     # The command that asks the probe alone asks no less.
     assert "--edge fail" in found.result["edge_findings"][0]["again"]
-    assert "if it never can, it need not be asked: give --role 'attention_mask={empty: false}'" in found.out
+    assert "if it never can, leave such rows out: give --role 'attention_mask={empty: false}'" in found.out
 
 
 def test_edge_off_asks_nothing_of_the_kind_and_says_so(bench: Bench) -> None:
@@ -158,8 +158,11 @@ def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:
 
     line, *to_do = finding_lines({"onnx-fp32": one, "onnx-fp16": two, "openvino-fp32": right})
 
-    assert [words.split(",")[0] for words in to_do[:2]] == ["  if the service can get such a row", "  if it never can"]
-    assert line.startswith(f"edge finding: onnx-fp32, onnx-fp16: probe_masks: {_EDGE}, ")
+    assert [words.split(",")[0] for words in to_do[:2]] == [
+        "  if the service can receive such a row",
+        "  if it never can",
+    ]
+    assert line.startswith(f"out-of-sample finding: onnx-fp32, onnx-fp16: probe_masks: {_EDGE}, ")
     assert "max_abs_diff: 0.4 > 0.0001" in line
     assert line.endswith("(numbers of onnx-fp32)")
     assert not any("probe_masks" in reason for reason in reasons(one, with_findings=False))
@@ -176,7 +179,7 @@ def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
     assert row[4].text.startswith("max_abs_diff: 0.4 > 0.0001")
     assert [row[5].text, row[6].text] == [f"roles: {{attention_mask: {{empty: {said}}}}}" for said in ("true", "false")]
     assert row[7].text.startswith("kept/masks-")
-    assert "edge finding, which fails nothing unless the spec has edge: fail." in " ".join(probe_words(result))
+    assert "out-of-sample finding, which fails nothing unless the spec has edge: fail." in " ".join(probe_words(result))
     (alone,) = repro_commands(result, bench.folder)
     assert alone.title == "masks, an empty row alone (attention_mask)"
 

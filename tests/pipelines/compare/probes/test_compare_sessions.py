@@ -239,7 +239,7 @@ def test_probes_that_are_named_are_known(bench: Bench) -> None:
     outcome = _compare(bench, bench.linear("b"), "repeat")
 
     assert outcome.code == 2
-    assert "'repeat' is no probe (allowed: none, repeats," in outcome.err
+    assert "'repeat' is not a probe (allowed: none, repeats," in outcome.err
     assert {module.__name__.rpartition(".")[2] for module in (repeats, concurrency, fresh)} == {
         "repeats",
         "concurrency",

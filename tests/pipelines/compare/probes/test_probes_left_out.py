@@ -116,6 +116,7 @@ def test_a_release_says_what_differs_at_the_edge_and_what_was_not_asked() -> Non
 
     assert not_asked == "did not run for b: generated rows unlike every sample, because of edge: off"
     assert finding == (
-        "edge finding of a: an empty row of mask, unlike every sample: outputs differ: max_abs_diff: 0.4 > 0.0001; "
-        "if it can occur: roles: {mask: {empty: true}}; if it never can: roles: {mask: {empty: false}}"
+        "out-of-sample finding of a: an empty row of mask, unlike every sample: outputs "
+        "differ: max_abs_diff: 0.4 > 0.0001; if it can occur: roles: "
+        "{mask: {empty: true}}; if it never can: roles: {mask: {empty: false}}"
     )

@@ -210,7 +210,7 @@ def test_a_file_that_is_no_part_is_named(cut: Desk) -> None:
     # The result of a comparison, a list, and a model.
     for name in ("said.json", "list.json", "wrong.onnx"):
         called = cut.call("merge", "part-1.json", name)
-        assert (called.code, f"{name} is no part" in called.err) == (2, True)
+        assert (called.code, f"{name} is not a part" in called.err) == (2, True)
 
 
 def test_parts_are_bound_to_the_gold_and_strata_that_rules_read() -> None:
@@ -379,5 +379,5 @@ def test_parts_that_were_killed_are_made_again(cut: Desk) -> None:
         assert _shard(cut, 2, 3).code == 0
         called = cut.json("merge", *(f"part-{number}.json" for number in (3, 2, 1)))
         assert json.dumps(without_times(called.data)) == wanted
-    # What a killed process leaves is no part, and is in no other place.
+    # What a killed process leaves is not a part, and is in no other place.
     assert {path.name for path in cut.folder.iterdir() if path.suffix != ".json"} <= names

@@ -329,7 +329,8 @@ def test_a_finding_passes_and_is_said() -> None:
     root = read_junit(junit_xml([suite]))
     cases = cases_of(root, "m.onnx m.onnx")
     assert (
-        cases["probe_rare"].findtext("system-out") == "edge: 1 finding\nedge finding: NaN in x: finite: nan against 0"
+        cases["probe_rare"].findtext("system-out")
+        == "edge: 1 finding\nout-of-sample finding: NaN in x: finite: nan against 0"
     )
     assert cases["bias[logits]"].findtext("system-out") == "warning: it leans"
     assert [item.kind for item in annotations_of([suite])] == ["warning"]

@@ -156,11 +156,11 @@ def test_a_recording_that_holds_inputs_is_not_packed_where_they_are_hidden(desk:
     called = desk.call("pack", "--run", str(desk.run_folder))
 
     assert called.code == 2, str(called)
-    assert "holds inputs that probes made of the samples, and nothing could be validated without them" in called.err
+    assert "holds inputs that probes made from the samples, which validation needs" in called.err
     command = (
         f"convert-and-validate run {json.loads((desk.run_folder / 'spec.json').read_bytes())['origin']} --probes none"
     )
-    assert f"hint: start a run without probes and pack that run: {command}. Or remove report: " in called.err
+    assert f"hint: start a run without probes, and pack that run: {command}. Or remove report: " in called.err
     assert desk.call(*command.split()[1:], "--quiet").code == 0
     assert desk.call("pack", "--run", str(desk.runs[-1]), "--output", "alone.tar").code == 0
 

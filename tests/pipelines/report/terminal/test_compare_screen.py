@@ -35,15 +35,15 @@ def test_limits_that_were_loosened_are_said_in_one_line(bench: Bench) -> None:
 def test_findings_beside_a_failure_on_the_samples_are_only_counted(bench: Bench) -> None:
     options = ("--samples", bench.samples(), "--probes", "values")
     failed = _screen(bench, bench.linear("a"), bench.linear("b", error=1), *options)
-    findings = [line for line in failed if line.startswith("edge finding")]
+    findings = [line for line in failed if line.startswith("out-of-sample finding")]
 
-    assert findings == ["edge findings: 1, beside what fails on the samples already: see -v"]
-    assert failed[-1] == "verdict: fail, 1 edge finding"
+    assert findings == ["out-of-sample findings: 1, beside what fails on the samples already: see -v"]
+    assert failed[-1] == "verdict: fail, 1 out-of-sample finding"
     # All of it is said to who asks for it.
     verbose = bench.compare(bench.linear("a"), bench.linear("b", error=1), *options).out
-    assert "edge finding: probe_values: " in verbose
+    assert "out-of-sample finding: probe_values: " in verbose
     assert "see -v" not in verbose
-    assert "  if it never can, it need not be asked: give --role " in verbose
+    assert "  if it never can, leave such rows out: give --role " in verbose
 
 
 def test_how_a_probe_fails_alone_is_said_only_where_the_samples_do_not_fail(bench: Bench) -> None:
@@ -71,7 +71,7 @@ def test_batches_of_a_probe_are_said_by_their_rows(bench: Bench) -> None:
 
     assert "fail: probe_batches: at a batch of 33 rows: " in found.out
     asked = [failure["about"] for failure in found.result["probes"]["asked"]["batches"]["failures"]]
-    assert asked[1].endswith(" rows, asked after one of 33")
+    assert asked[1].endswith(" rows, run after one of 33")
 
 
 def test_why_no_probe_is_asked_is_said_without_the_name_of_a_check(bench: Bench) -> None:

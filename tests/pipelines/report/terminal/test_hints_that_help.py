@@ -53,9 +53,9 @@ def test_a_pair_that_is_none_is_answered_with_one_of_that_option(
 @pytest.mark.parametrize(
     ("candidate", "words", "hint"),
     [
-        ("b", ["--decision", "logit:argmax"], "decide on one of the outputs compared: did you mean 'logits'?"),
-        ("b", ["--outputs", "logtis"], "--outputs takes names of the reference: did you mean 'logits'?"),
-        ("b", ["--probes", "mask"], "name probes of these, such as batches,masks: did you mean 'masks'?"),
+        ("b", ["--decision", "logit:argmax"], "decide on one of the compared outputs: did you mean 'logits'?"),
+        ("b", ["--outputs", "logtis"], "name outputs of the reference with --outputs: did you mean 'logits'?"),
+        ("b", ["--probes", "mask"], "name some of these probes, such as batches,masks: did you mean 'masks'?"),
         (
             "b",
             ["--tolerance", "logist:max_abs_diff=1e-3"],
@@ -191,7 +191,7 @@ def test_a_run_takes_no_pad_beside_its_spec(desk: Desk) -> None:
     called = desk.call("record", "--run", "somewhere", "--pad", "x=0")
 
     assert called.code == 2
-    assert called.err.startswith("error: record --run takes no --pad: the run's spec says it\n")
+    assert called.err.startswith("error: record --run takes no --pad, because the run's spec sets it\n")
 
 
 @pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity")])
@@ -275,6 +275,6 @@ def test_a_spec_with_inputs_alone_is_told_how_to_get_both(desk: Desk) -> None:
 
     assert called.code == 2
     assert called.err.endswith(
-        "hint: add for example outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or leave both to be taken from "
-        "the source: of a PyTorch module, the message then shows both to paste\n"
+        "hint: add for example outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or leave both out to read them "
+        "from the source; for a PyTorch module, the message then shows both to paste\n"
     )

@@ -235,8 +235,8 @@ def test_what_a_target_cannot_take_is_not_available_for_the_model(desk: Desk, fo
     entries = {entry["variant"]: (entry["verdict"], entry["exit_code"]) for entry in desk.evidence()["variants"]}
     assert entries == {"onnx-fp32": ("pass", 0), **dict.fromkeys(targets[1:], (NOT_AVAILABLE, 4))}
     assert (
-        "not available for this model: onnx-fp16: nothing to compute in fp16: no node that computes is converted; in "
-        "fp32 stay: ai.onnx.ml::TreeEnsembleClassifier\n" in done.err
+        "not available for this model: onnx-fp16: no node that computes can be converted to fp16 "
+        "(kept in fp32: ai.onnx.ml::TreeEnsembleClassifier)\n" in done.err
     )
     assert (
         "not available for this model: onnx-int8: no node of the model has constant weights that INT8 would make "

@@ -84,7 +84,7 @@ def test_a_release_says_that_its_file_fails_where_fp16_is_real(desk: Desk, scale
     shown = desk.call("show", "tiny", "prod", "--verbose")
 
     assert called.data["runs"][0]["release"]["variants"] == ["onnx-fp16"]
-    words = "onnx-fp16 passed as it ran, and does not on emulated:fp16: fail: finite[output_0]: "
+    words = "onnx-fp16 passed as it ran, but does not on emulated:fp16: fail: finite[output_0]: "
     for said in (called.out, shown.out):
         assert (words in said) == is_said, said
 
@@ -100,7 +100,7 @@ def test_only_an_emulated_pass_is_accepted_for_an_absent_device(
     release = called.data["runs"][0]["release"]
     assert (None if release is None else release["variants"]) == released
     if release is not None:
-        assert "accepted on emulated evidence, as the spec says: onnx-fp16" in release["reason"]
+        assert "accepted on emulated evidence by the spec: onnx-fp16" in release["reason"]
 
 
 def test_without_accept_an_absent_device_gets_the_source(desk: Desk) -> None:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from tests.pipelines.conftest import make_desk
+from tests.pipelines.conftest import jobs_done_here, make_desk
+
+from paritygate.pipelines.run import fp16_range
+from paritygate.pipelines.run.overflow import OverflowFinding
+from paritygate.precision import Precision
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -22,12 +26,12 @@ _TEXT = """<ir_version: 8, opset_import: ["": 17]> small (float[n,8] x) => (floa
 <float thousand = {{1000}}, float one = {{1}}> {{ {nodes} }}"""
 
 
-def _desk(folder: Path, model: str, size: float, **parts: Any) -> Desk:  # noqa: ANN401 - of a spec
+def _desk(folder: Path, model: str, size: float, *, rows: int = 120, every: int = 5, **parts: Any) -> Desk:  # noqa: ANN401 - of a spec
     desk = make_desk(folder)
     onnx.save(onnx.parser.parse_model(_TEXT.format(nodes=_MODELS[model])), folder / "model.onnx")
-    rows = np.random.default_rng(0).uniform(-1, 1, (120, 8)).astype(np.float32)
-    rows[::5] *= np.float32(size)
-    np.savez(folder / "inputs.npz", x=rows)
+    inputs = np.random.default_rng(0).uniform(-1, 1, (rows, 8)).astype(np.float32)
+    inputs[::every] *= np.float32(size)
+    np.savez(folder / "inputs.npz", x=inputs)
     desk.spec(
         **{
             "model": {"name": "tiny", "source": "model.onnx"},
@@ -56,6 +60,25 @@ def test_a_required_variant_that_overflows_on_a_gpu_is_not_released(tmp_path: Pa
     assert called.data["runs"][0]["emulated"]["onnx-fp16"]["verdict"] == "fail"
     assert (called.code, called.data["runs"][0]["release"]) == (3, None)
     assert desk.releases == []
+
+
+def test_few_of_many_rows_that_overflow_on_the_way_are_found(tmp_path: Path) -> None:
+    desk = _desk(tmp_path, "hidden", 500.0, rows=1500, every=800)
+
+    called = desk.json("run", "spec.yaml", "--quiet", "--no-benchmark", "--no-diagnose")
+
+    assert (called.code, *_fp16(called)) == (3, "inconclusive", ["inconclusive"]), called
+
+
+def test_a_range_that_cannot_be_checked_is_not_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = OverflowFinding(precision=Precision.FP16, not_checked="it took longer than 600 s")
+    monkeypatch.setattr(fp16_range, "find_overflow", lambda *_, **__: late)
+    desk = _desk(tmp_path, "hidden", 500.0)
+
+    with jobs_done_here():
+        called = desk.json("run", "spec.yaml", "--quiet", "--no-benchmark", "--no-diagnose")
+
+    assert (called.code, *_fp16(called)) == (3, "inconclusive", ["inconclusive"]), called
 
 
 def test_a_release_that_is_declared_for_cpus_alone_is_warned_of(tmp_path: Path) -> None:

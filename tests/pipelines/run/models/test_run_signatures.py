@@ -67,7 +67,7 @@ def test_a_run_judges_the_signature_that_the_spec_names(desk: Desk) -> None:
 def test_samples_that_fit_another_signature_are_answered_with_all_of_them(desk: Desk) -> None:
     called = desk.call("run", _spec(desk), "--quiet")
     assert called.code == 2, str(called)
-    assert f"the samples have no input 'x', which the model takes (seen: image); {_NOTE}" in called.err
+    assert f"the samples have no input 'x', which the model expects (seen: image); {_NOTE}" in called.err
 
 
 def test_a_signature_that_the_savedmodel_does_not_have_is_refused_with_those_it_has(desk: Desk) -> None:

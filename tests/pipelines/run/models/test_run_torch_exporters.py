@@ -127,10 +127,10 @@ def test_the_report_says_which_exporter_said_what(packed: Desk) -> None:
     packed.spec(model=_packed_model(), promote={"alias": None})
     called = packed.call("run", "spec.yaml", "--verbose")
     assert called.code == 0, str(called)
-    assert "note: exported by torchscript; dynamo did not convert it: torch.export does not trace" in called.out
+    assert "note: exported by torchscript; dynamo did not convert it: torch.export cannot trace" in called.out
     (path,) = (packed.folder / "artifacts" / "runs").rglob("report.md")
     report = path.read_text(encoding="utf-8")
-    assert "dynamo: torch.export does not trace the module: TypeError" in report
+    assert "dynamo: torch.export cannot trace the module: TypeError" in report
     assert "torchscript: converted" in report
 
 
@@ -138,7 +138,7 @@ def test_the_exporter_of_the_spec_is_the_only_one_tried(packed: Desk) -> None:
     packed.spec(model=_packed_model(exporter="dynamo"))
     called = packed.call("export", "spec.yaml", "--verbose")
     assert called.code == 4
-    assert "torch.export does not trace the module" in called.err
+    assert "torch.export cannot trace the module" in called.err
     assert "torchscript" not in called.err
 
 

@@ -224,7 +224,7 @@ def external(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Called]:
     model = _parsed(_STACKED, {**_weights(["first", "second"], 32, 32), "offset": _normal(32)})
     return folder, _run(
         folder, model, {"x": _normal(300, 32)}, ["onnx-fp16", "onnx-int8", "openvino-fp32"], is_external=True,
-        # Some processors add INT8 products up in 16 bits: what comes of it is no matter here.
+        # Some processors add INT8 products up in 16 bits: what comes of it is not a matter here.
         tolerance={"onnx-int8": {"max_abs_diff": 100, "mean_abs_diff": 100, "max_row_rel_diff": 100}},
     )  # fmt: skip
 

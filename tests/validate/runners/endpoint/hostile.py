@@ -352,7 +352,7 @@ _DESCRIPTIONS = {
     "the server is a number": _page("/v2", 3),
     "the server is a text": _page("/v2", "triton"),
     "the server is 100,000 levels": _page("/v2", _deep_lists(100_000)),
-    "the server is no JSON": _page("/v2", b"<html>"),
+    "the server is not JSON": _page("/v2", b"<html>"),
     "the server's name is a list": _field("/v2", name=["triton"]),
     "the server's version is an object": _field("/v2", version={"major": 2}),
     "extensions are a number": _field("/v2", extensions=3),
@@ -504,7 +504,9 @@ _WIRE = {
     "no content": _sent("Content-Length: 0", status="204 No Content", body=lambda _: b""),
     "another protocol from here on": _sent("Upgrade: x", status="101 Switching Protocols", body=lambda _: b""),
     "an error of 100,000 levels": _sent(status="500 Error", body=lambda _: _deep_lists(100_000)),
-    "an error that lists what is no complaint": _sent(status="422 No", body=lambda _: b'{"detail": [{"msg": [[1]]}]}'),
+    "an error that lists what is not a complaint": _sent(
+        status="422 No", body=lambda _: b'{"detail": [{"msg": [[1]]}]}'
+    ),
     "an error of one long line": _sent(status="400 No", body=lambda _: b"x" * 900_000),
     "too many requests": _sent(status="429 Slow", body=lambda _: b"later"),
     "blanks": _sent(body=lambda _: b" " * 900_000),

@@ -54,7 +54,7 @@ def test_an_address_says_how_the_model_is_asked(
     ],
 )
 def test_what_is_no_address_of_a_model_is_refused_with_what_is_one(text: str) -> None:
-    with pytest.raises(UsageError, match="is no address of a model on a server \\(allowed: http://HOST:PORT/v2"):
+    with pytest.raises(UsageError, match="is not an address of a model on a server \\(allowed: http://HOST:PORT/v2"):
         parse_endpoint(text)
 
 

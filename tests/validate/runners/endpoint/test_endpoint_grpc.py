@@ -278,11 +278,7 @@ def test_where_no_server_of_grpc_listens_that_is_said_and_what_grpc_says_is_for_
 
     assert result.error is not None
     short, _, full = result.error.message.partition("\n")
-    why = (
-        "what listens there is no server of gRPC, but perhaps one of HTTP"
-        if is_http
-        else "nothing takes connections there"
-    )
+    why = "the port does not serve gRPC, but perhaps HTTP" if is_http else "nothing takes connections there"
     assert short == f"the server at 127.0.0.1:{port} does not answer: {why} (UNAVAILABLE)"
     assert full.startswith("  | failed to connect to all addresses; ")
 
@@ -329,7 +325,7 @@ def test_a_server_that_is_killed_in_the_middle_went_away() -> None:
 def test_the_version_that_a_server_answers_as_is_noted(model: tuple[TinyModel, str]) -> None:
     words = "candidate: the server answered as version 2 of tiny"
 
-    assert f"{words}, by its own choice: /versions/N behind the name asks for one" in compare(model[1]).notes
+    assert f"{words}, by its own choice: write /versions/N after the name to choose one" in compare(model[1]).notes
     assert words in compare(f"{model[1]}/versions/2").notes
     assert "version 2 of tiny, but version 1 was requested" in str(compare(f"{model[1]}/versions/1"))
 

@@ -141,11 +141,11 @@ def test_a_wrong_answer_fails(server: Server) -> None:
     [
         ({}, "no field 'result.scores'"),
         ({"result": 3}, "no field 'result.scores'"),
-        ({"result": {"scores": [["a", "b"]], "class": [0]}}, "and no value of float32"),
-        ({"result": {"scores": [[1.0], [1.0, 2.0]], "class": [0]}}, "and no lists of one length"),
-        ({"result": {"scores": [[1.0, None]], "class": [0]}}, "and no value of float32"),
-        ({"result": {"scores": [[True, False]], "class": [0]}}, "and no value of float32"),
-        ({"result": {"scores": [[0.0, 0.0]], "class": [0.5]}}, "and no value of int64"),
+        ({"result": {"scores": [["a", "b"]], "class": [0]}}, "not a value of float32"),
+        ({"result": {"scores": [[1.0], [1.0, 2.0]], "class": [0]}}, "not lists of one length"),
+        ({"result": {"scores": [[1.0, None]], "class": [0]}}, "not a value of float32"),
+        ({"result": {"scores": [[True, False]], "class": [0]}}, "not a value of float32"),
+        ({"result": {"scores": [[0.0, 0.0]], "class": [0.5]}}, "not a value of int64"),
     ],
 )
 def test_an_answer_that_is_not_as_the_mapping_says_is_named(server: Server, answer: Any, said: str) -> None:  # noqa: ANN401
@@ -191,7 +191,7 @@ def test_the_command_reads_the_mapping_from_a_file(
     with pytest.raises(UsageError, match="any other http:// with --endpoint-json"):
         CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
     words[2] = "outputs.npz"
-    with pytest.raises(UsageError, match="no model is the address of a server that speaks no known protocol"):
+    with pytest.raises(UsageError, match="no model is the address of a server without a known protocol"):
         CliRunner().invoke(
             cli, [*words, "--endpoint-json", "mapping.yaml"], standalone_mode=False, catch_exceptions=False
         )
@@ -201,12 +201,12 @@ def test_the_command_reads_the_mapping_from_a_file(
     ("data", "said"),
     [
         (None, "the mapping is missing"),
-        ([], "and no mapping"),
+        ([], "not a mapping"),
         ({"request": {"inputs": {"x": "x"}}}, "response of the mapping is missing"),
         ({**COLUMNS, "requests": {}}, "has the key 'requests'"),
         ({**COLUMNS, "request": {"inputs": {}}}, "names nothing"),
-        ({**COLUMNS, "request": {"inputs": {"x": "a..b"}}}, "and no field"),
-        ({**COLUMNS, "request": {"inputs": {"x": 3}}}, "and no field"),
+        ({**COLUMNS, "request": {"inputs": {"x": "a..b"}}}, "not a field"),
+        ({**COLUMNS, "request": {"inputs": {"x": 3}}}, "not a field"),
         ({**COLUMNS, "request": {"inputs": {"x": "a"}, "constants": {"a": 1}}}, "into one place"),
         ({**COLUMNS, "request": {"inputs": {"x": "a.b", "z": "a"}}}, "into one place"),
         ({**COLUMNS, "request": {"inputs": {"x": ".", "z": "a"}}}, "into one place"),

@@ -41,7 +41,9 @@ def test_the_version_that_a_server_chose_is_noted_with_how_to_ask_one(server: Se
     result = _compare(original, server.model)
 
     assert result.verdict == "pass", str(result)
-    words = "the server answered as version 2 of tiny, by its own choice: /versions/N behind the name asks for one"
+    words = (
+        "the server answered as version 2 of tiny, by its own choice: write /versions/N after the name to choose one"
+    )
     assert f"candidate: {words}" in result.notes
     assert _detail(result) == []
 
@@ -49,7 +51,7 @@ def test_the_version_that_a_server_chose_is_noted_with_how_to_ask_one(server: Se
 def test_a_server_that_does_not_say_its_version_is_noted(server: Server) -> None:
     result = _compare(original, server.model)
 
-    assert "candidate: the server does not say as which version of the model it answered" in result.notes
+    assert "candidate: the server does not report the version of the model that answered" in result.notes
 
 
 def test_a_version_that_was_asked_for_is_noted_without_more(server: Server) -> None:
@@ -79,7 +81,7 @@ def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(server: 
     assert result.error is not None
     assert result.error.message.startswith(f"the server at {server.url} has no version 9 of tiny (it has: 1, 2): ")
     assert "Request for unknown model" in result.error.message
-    assert result.error.hint.startswith("ask /versions/2 behind the name")
+    assert result.error.hint.startswith("write /versions/2 after the name")
     assert result.exit_code == 5
 
 

@@ -1,4 +1,4 @@
-"""No server is believed too easily: whatever it sends, the outcome is a verdict that is no pass, soon, in few words."""
+"""No server is believed too easily: whatever it sends, the outcome is a verdict other than pass, soon, in few words."""
 
 from __future__ import annotations
 
