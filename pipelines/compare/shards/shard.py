@@ -65,11 +65,7 @@ def parse_shard(text: str) -> Shard:
 def check_can_be_cut(job: ComparisonJob, option: str = "--shard") -> None:
     """Check that a comparison can be measured in parts, as `option` asks; raise UsageError if not."""
     if not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
-<<<<<<< HEAD
         msg = f"{option} needs a recorded reference, and {job.reference.name} is not a recording"
-=======
-        msg = f"--shard needs a recorded reference, but {job.reference.name} is not a recording"
->>>>>>> int
         record = ["convert-and-validate", "record", job.reference.name, "--samples", job.samples.text]
         raise UsageError(
             msg,
@@ -96,13 +92,8 @@ def check_rules_can_be_cut(rules: GateRules, option: str = "--shard") -> None:
 def _refuse(reasons: dict[str, bool], option: str) -> None:
     for what, is_so in reasons.items():
         if is_so:
-<<<<<<< HEAD
             msg = f"{option} does not take {what}"
             raise UsageError(msg, hint=f"compare without {option}, or leave that out")
-=======
-            msg = f"--shard does not accept {what}"
-            raise UsageError(msg, hint=f"{_WITHOUT}, or leave that out")
->>>>>>> int
 
 
 def measure_shard(
