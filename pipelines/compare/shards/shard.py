@@ -65,7 +65,7 @@ def parse_shard(text: str) -> Shard:
 def check_can_be_cut(job: ComparisonJob, option: str = "--shard") -> None:
     """Check that a comparison can be measured in parts, as `option` asks; raise UsageError if not."""
     if not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
-        msg = f"{option} needs a recorded reference, and {job.reference.name} is not a recording"
+        msg = f"{option} needs a recorded reference, but {job.reference.name} is not a recording"
         record = ["convert-and-validate", "record", job.reference.name, "--samples", job.samples.text]
         raise UsageError(
             msg,
@@ -92,7 +92,7 @@ def check_rules_can_be_cut(rules: GateRules, option: str = "--shard") -> None:
 def _refuse(reasons: dict[str, bool], option: str) -> None:
     for what, is_so in reasons.items():
         if is_so:
-            msg = f"{option} does not take {what}"
+            msg = f"{option} does not accept {what}"
             raise UsageError(msg, hint=f"compare without {option}, or leave that out")
 
 
