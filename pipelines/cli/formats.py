@@ -139,14 +139,17 @@ class Result:
         from paritygate.codec import to_data
         from paritygate.pipelines.report.terminal.comparison import print_comparison
 
-        for report in self.reports:
-            from paritygate.pipelines.report.comparison_page import write_comparison_report
+        try:
+            for report in self.reports:
+                from paritygate.pipelines.report.comparison_page import write_comparison_report
 
-            write_comparison_report(result, report)
-        self.add_comparison(result)
-        self.write(to_data(result))
-        with self.printing():
-            print_comparison(result, shown)
+                write_comparison_report(result, report)
+            self.add_comparison(result)
+            self.write(to_data(result))
+        finally:
+            # What was measured is shown even if a file cannot be written.
+            with self.printing():
+                print_comparison(result, shown)
 
     def add_error(self, spec: ResolvedSpec, error: ParitygateError) -> None:
         """Add an error that ended the run of a spec."""

@@ -66,8 +66,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     batches = nth_range(recording, number, of)
     candidate, side, job = open_candidate(job, opened, read, report, OutputCache())
     if side.digest is None:
-        msg = f"--shard needs a candidate with a digest, but {job.candidate.name} has none"
-        raise UsageError(msg, hint="give a model file, or compare without --shard")
+        msg = f"a comparison in parts needs a candidate with a digest, and {job.candidate.name} has none"
+        raise UsageError(msg, hint="give a model file, or compare without --shard and --workers")
     binding = Binding(
         paritygate=__version__,
         shards=of,
@@ -195,8 +195,9 @@ def _facts(candidate: Candidate, inputs: SeenInputs) -> CandidateFacts:
 
 def _check_gold(job: ComparisonJob, recording: Recording) -> None:
     if job.rules.gold and recording.rows > MOST_GOLD_ROWS:
-        msg = f"--shard accepts --gold for at most {MOST_GOLD_ROWS:,} rows, but the reference has {recording.rows:,}"
-        raise UsageError(msg, hint="leave --gold out, or compare fewer rows without --shard")
+        most = f"{MOST_GOLD_ROWS:,} rows at most, and the reference has {recording.rows:,}"
+        msg = f"a comparison in parts takes --gold for {most}"
+        raise UsageError(msg, hint="leave --gold out, or compare fewer rows without --shard and --workers")
 
 
 def _result(part: Part, *, is_unchanged: bool) -> ShardResult:

@@ -19,6 +19,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.measure.check import FAULT
 from paritygate.validate.measure.decisions import undecided
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.out_of_sample import how_to_declare
@@ -276,8 +277,12 @@ def _declared(result: ComparisonResult, name: str) -> str:
 
 
 def _causes(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield every cause once and in full, with the variants that it explains."""
-    return _shared("cause", ((words, name) for name, result in results.items() for words in result.named_causes))
+    """Yield every cause once and in full, with the variants that it explains, and why others were not found."""
+    yield from _shared("cause", ((words, name) for name, result in results.items() for words in result.named_causes))
+    faults = (
+        (each.detail, name) for name, result in results.items() for each in result.causes if each.outcome == FAULT
+    )
+    yield from _shared("note", faults)
 
 
 def _shared(kind: str, pairs: Iterable[tuple[str, str]]) -> Iterator[Remark]:

@@ -145,7 +145,8 @@ def cause_of_failure(
     except StorageError:
         raise
     except ParitygateError as err:
-        cause = Cause(kind=OPERATORS, outcome=FAULT, words=say("cause.fault", reason=first_line_of(str(err))))
+        log = f" (log: {job.log})" if str(job.log) in str(err) else ""
+        cause = Cause(kind=OPERATORS, outcome=FAULT, words=say("cause.fault", reason=first_line_of(str(err)) + log))
     return None if is_emulated and cause is not None and cause.kind != OVERFLOW else cause
 
 

@@ -45,7 +45,7 @@ def compare_by_workers(
         UsageError: The comparison cannot be measured in parts.
         ParitygateError: A shard could not be measured.
     """
-    check_can_be_cut(job)
+    check_can_be_cut(job, "--workers")
     batches = nth_range(Recording.load(job.reference.path), 1, 1).batches
     of = min(batches, _SHARDS_A_WORKER * engine.workers)
     with temporary_folder("parts") as folder, engine.started(files_of(job), say, are_threads_limited=True) as workers:

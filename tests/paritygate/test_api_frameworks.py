@@ -268,7 +268,7 @@ def test_ids_in_floats_are_said_to_be_integers_that_the_module_takes(dtype: str,
 
     table = torch.nn.Embedding(8, 4)
     forward = {"embedding": table.forward, "index": lambda ids: table.weight[ids]}[how]
-    words = f"the samples hold 'ids' as {dtype}, and the module takes it as int64 or int32: the PyTorch module failed"
+    words = "the samples hold 'ids' as floats, and the module takes it as int64 or int32: the PyTorch module failed"
     with pytest.raises(UsageError, match=re.escape(words)) as caught:
         pg.compare(of_forward(forward), lambda arrays: arrays, samples={"ids": np.ones((16, 3), dtype)}, probes=())
 

@@ -15,7 +15,7 @@ from paritygate.validate.divergence.node_differences import Sides
 from paritygate.validate.divergence.overflow import LARGEST, first_overflow
 from paritygate.validate.divergence.places import growth_of, located_at, with_graphs
 from paritygate.validate.divergence.proof import Proof
-from paritygate.validate.divergence.region import Region, merged, region_at, whole_region
+from paritygate.validate.divergence.region import Region, merged, region_at, whole_region, with_same_nodes
 from paritygate.validate.divergence.result import (
     CANNOT_TELL,
     CONTRACT,
@@ -267,12 +267,12 @@ class _Search:
             # What was forced corrects the rest too, or what follows in the candidate, so it proves nothing.
             is_open = rest or any(FUSED in node.op_type for place in places for node in place.reference)
             certainty = PROVEN if not is_open and proof.holds(needed, chosen) else _certainty(len(needed))
-            named = [located_at(region, certainty) for region in merged(places)]
+            named = [located_at(with_same_nodes(region, sides), certainty) for region in merged(places)]
             return [*named, *(located_at(region, POSSIBLE) for region in rest)]
         # A place where the files show a difference is likelier than one where only values differ.
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
-        return [located_at(region, _certainty(len(first))) for region in first]
+        return [located_at(with_same_nodes(region, sides), _certainty(len(first))) for region in first]
 
     def _alone(self, name: str, needed: Mapping[str, str], place: Region) -> Region:
         """Return a place without its rest if its constants alone correct the outputs."""

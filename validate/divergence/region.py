@@ -201,6 +201,27 @@ def _as_one(regions: Sequence[Region]) -> Region:
     return replace(regions[0], candidate=nodes, words=words)
 
 
+def with_same_nodes(region: Region, sides: Sides) -> Region:
+    """Return a region of what the candidate lacks as the nodes of equal names that differ, if it has them after all.
+
+    A mask of zeros passes on values, as if its nodes were lost. Names alone show nothing, as numbers may be names.
+    """
+    if region.words[0].key not in {"divergence.lost", "divergence.constant_there"}:
+        return region
+    named = {node.name: node for node in region.reference}
+    pairs = [(each, named[each.name]) for each in sides.candidate.nodes if each.name in named]
+    if len(pairs) < len(named) or not all(_are_comparable(*pair) for pair in pairs):
+        return region
+    changed = [(*pair, words) for pair in pairs if (words := differences_of_nodes(*pair, sides))]
+    if len(changed) != 1:
+        return region
+    node, other, words = changed[0]
+    start = [pair for pair in sides.start_of(node) if pair[1] in reads_of(other)]
+    end = (node.output[0], other.output[0])
+    here = Region(candidate=[node], reference=[other], words=joined(words, "; "), start=start, end=end)
+    return here if start else region
+
+
 def _unmatched_behind(name: str, sides: Sides) -> list[onnx.NodeProto] | None:
     """Return the reference's nodes from shared tensors to this one, in order; None if they are many."""
     waiting, found = [name], set[str]()

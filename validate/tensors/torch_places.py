@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -14,7 +15,8 @@ from paritygate.validate.runners.torch import TorchRunner
 if TYPE_CHECKING:
     import torch
 
-_PACKAGE = str(Path(__file__).resolve().parents[3])
+# As frames have it, so without following the links of a checkout.
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 # Folders of installed packages: what follows is the name of the file in its package.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 

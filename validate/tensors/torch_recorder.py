@@ -60,6 +60,8 @@ class Recorder:
         self._writes: dict[int, int] = {}
         self._writer: dict[int, str] = {}
         self._counts: dict[str, int] = {}
+        # The names of the module's inputs and outputs, which no other tensor has.
+        self._ends: frozenset[str] = frozenset()
         # What the runner does before and after the module is not a part of it.
         self.is_paused = True
 
@@ -80,6 +82,7 @@ class Recorder:
             for name, tensor in zip(outputs, result, strict=True):
                 self._add_output(name, tensor)
 
+        self._ends = frozenset((*names, *outputs))
         fast = torch.backends.mha.get_fastpath_enabled()
         hooks = [self._places.named.register_forward_pre_hook(before), self._places.named.register_forward_hook(after)]
         torch.backends.mha.set_fastpath_enabled(value=False)
@@ -112,7 +115,7 @@ class Recorder:
         for storage in written:
             self._writes[storage] = self._writes.get(storage, 0) + 1
         name = self._unique(self._places.name_of(operator))
-        outputs = tuple(name if len(made) == 1 else f"{name}:{at}" for at in range(len(made)))
+        outputs = (self._inner(name),) if len(made) == 1 else tuple(f"{name}:{at}" for at in range(len(made)))
         self.operations.append(
             Operation(
                 name=name,
@@ -157,7 +160,7 @@ class Recorder:
     def _name_of(self, tensor: torch.Tensor) -> str:
         """Return the name of a tensor, a new one if its memory was written to through another tensor."""
         if tensor not in self._names:
-            name = self._places.weight_of(tensor) or self._unique("constant")
+            name = self._inner(self._places.weight_of(tensor) or self._unique("constant"))
             self.constants[name] = tensor
             self._name(tensor, name)
         name, writes = self._names[tensor]
@@ -170,6 +173,10 @@ class Recorder:
             self._keep(seen, tensor)
             return seen
         return str(name)
+
+    def _inner(self, name: str) -> str:
+        """Return the name for an inner tensor: a module is often named like the output that it is for."""
+        return f"{name}:0" if name in self._ends else name
 
     def _unique(self, name: str) -> str:
         count = self._counts[name] = self._counts.get(name, 0) + 1

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # The metrics of gold need all rows at once: 24 bytes a row.
 MOST_GOLD_ROWS = 200_000
-_WITHOUT = "compare without --shard"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,17 +62,17 @@ def parse_shard(text: str) -> Shard:
     return Shard(number=int(number), of=int(of))
 
 
-def check_can_be_cut(job: ComparisonJob) -> None:
-    """Check that a comparison can be measured in parts; raise UsageError if not."""
+def check_can_be_cut(job: ComparisonJob, option: str = "--shard") -> None:
+    """Check that a comparison can be measured in parts, as `option` asks; raise UsageError if not."""
     if not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
-        msg = f"--shard needs a recorded reference, but {job.reference.name} is not a recording"
+        msg = f"{option} needs a recorded reference, but {job.reference.name} is not a recording"
         record = ["convert-and-validate", "record", job.reference.name, "--samples", job.samples.text]
         raise UsageError(
             msg,
-            hint="record it once, then compare with that folder",
+            hint="the reference folder of a run has probes; without them, record it once, and compare with that folder",
             command=shlex.join([*record, "--out", "reference"]),
         )
-    check_rules_can_be_cut(job.rules)
+    check_rules_can_be_cut(job.rules, option)
     model = job.candidate
     reasons = {
         "recorded outputs as the candidate": model.is_recorded,
@@ -82,19 +81,19 @@ def check_can_be_cut(job: ComparisonJob) -> None:
         "--takes": bool(job.reference.takes or model.takes),
         "rows that calibrated the candidate": job.calibrated_rows is not None,
     }
-    _refuse(reasons)
+    _refuse(reasons, option)
 
 
-def check_rules_can_be_cut(rules: GateRules) -> None:
+def check_rules_can_be_cut(rules: GateRules, option: str = "--shard") -> None:
     """Check that rules can judge a comparison in parts; raise UsageError if not."""
-    _refuse({"a metric that is your own function": any(rule.is_function for rule in rules.gold)})
+    _refuse({"a metric that is your own function": any(rule.is_function for rule in rules.gold)}, option)
 
 
-def _refuse(reasons: dict[str, bool]) -> None:
+def _refuse(reasons: dict[str, bool], option: str) -> None:
     for what, is_so in reasons.items():
         if is_so:
-            msg = f"--shard does not accept {what}"
-            raise UsageError(msg, hint=f"{_WITHOUT}, or leave that out")
+            msg = f"{option} does not accept {what}"
+            raise UsageError(msg, hint=f"compare without {option}, or leave that out")
 
 
 def measure_shard(

@@ -204,6 +204,16 @@ def test_a_file_for_json_that_cannot_be_written_is_said_before_any_work(desk: De
     assert desk.runs == []
 
 
+def test_the_verdict_is_printed_if_its_json_cannot_be_written(desk: Desk) -> None:
+    (desk.folder / "copy.onnx").write_bytes((desk.folder / "model.onnx").read_bytes())
+    call = ("compare", "model.onnx", "copy.onnx", "--samples", "inputs.npz", "--probes", "none")
+
+    called = desk.call(*call, "--json", "/dev/full")
+
+    assert called.code == 5
+    assert "verdict: " in called.out
+
+
 def test_a_folder_that_is_missing_for_json_is_said_before_any_work_and_not_made(desk: Desk) -> None:
     called = desk.call("run", "--verbose", "spec.yaml", "--json", "reslts/said.json")
 

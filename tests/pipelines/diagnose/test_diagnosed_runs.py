@@ -12,8 +12,9 @@ import pytest
 from tests.pipelines.conftest import Desk, make_desk
 from tests.pipelines.lost_column import losing_a_column
 
-from paritygate.errors import InputFileError
+from paritygate.errors import BackendError, InputFileError
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+from paritygate.pipelines.process.child import ChildJob
 from paritygate.pipelines.run import diagnosis
 from paritygate.pipelines.run.diagnosis import variant_to_diagnose
 from paritygate.pipelines.run.workspace import open_run
@@ -81,6 +82,30 @@ def test_a_search_beyond_its_budget_claims_nothing(tmp_path: Path, monkeypatch: 
 
     assert data["variants"]["onnx-fp32"]["verdict"] == "fail"
     assert [cause["outcome"] for cause in _causes(data, "onnx-fp32")] == ["no_time"]
+
+
+def test_a_diagnosis_that_fails_is_named_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = DiagnosisRequest.job
+
+    def crashing(request: DiagnosisRequest, place: Path, *more: Any) -> ChildJob:  # noqa: ANN401 - of the job
+        def fail(*_: object) -> None:
+            msg = f"it failed\n  log: {place / 'diagnose.log'}"
+            raise BackendError(msg, hint="look into the log")
+
+        monkeypatch.setattr("paritygate.pipelines.jobs.diagnose.run", fail)
+        return job(request, place, *more)
+
+    monkeypatch.setattr(DiagnosisRequest, "job", crashing)
+    desk = make_desk(tmp_path)
+    desk.spec(targets=["onnx-fp32"])
+
+    called = desk.json("run", "spec.yaml")
+
+    (cause,) = _causes(called.data["runs"][0], "onnx-fp32")
+    log = f"artifacts/runs/tiny/{desk.run_folder.name}/jobs/diagnose-onnx-fp32/diagnose.log"
+    assert cause["outcome"] == "fault"
+    assert log in cause["words"][0]["values"]["reason"]
+    assert log in "".join(called.out.split())
 
 
 def test_an_interrupted_diagnosis_leaves_the_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

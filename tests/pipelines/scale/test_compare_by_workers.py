@@ -96,6 +96,8 @@ def test_a_model_as_the_reference_is_refused_with_the_command_that_records_it(re
 
     assert called.code == 2
     assert "record model.onnx" in called.err
+    assert "--workers" in called.err
+    assert "--shard" not in called.err
 
 
 def test_ray_that_is_not_installed_is_named_with_its_command(recorded: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,6 +244,22 @@ def test_an_epsilon_of_zero_is_a_constant_that_differs(tmp_path: Path, candidate
     assert [sentence.key for sentence in place.words] == [key]
 
 
+_FILLED = """<ir_version: 9, opset_import: ["": 17]> masked (float[n,16] x) => (float[n,16] y) {
+    c = Constant <value_float = %s> ()
+    [neg] d = Neg(x) [relu] r = Relu(x) [mul] m = Mul(r, c) [add] a = Add(d, m) [softmax] y = Softmax(a) }"""
+
+
+def test_a_node_that_a_constant_of_zero_hides_is_not_called_missing(tmp_path: Path) -> None:
+    for name, value in (("reference", "-10000.0"), ("candidate", "0.0")):
+        onnx.save(onnx.parser.parse_model(_FILLED % value), tmp_path / f"{name}.onnx")
+
+    (place,) = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).located
+
+    assert (place.candidate_nodes, place.reference_nodes) == (("mul",), ("mul",))
+    assert [sentence.key for sentence in place.words] == ["divergence.constant"]
+    assert place.proven
+
+
 def test_a_node_that_keeps_values_is_not_blamed_with_a_lost_one(tmp_path: Path) -> None:
     reference = _model()
     at = next(at for at, node in enumerate(reference.graph.node) if "total2" in node.output)

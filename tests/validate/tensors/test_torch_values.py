@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+import paritygate
 from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.validate.divergence.locate import locate_in
 from paritygate.validate.divergence.result import CANNOT_TELL, EQUAL, LIKELY, LOCATED, POSSIBLE, Divergence
@@ -79,6 +80,21 @@ def steps():
 
 def written():
     return Written().eval()
+
+
+class Scored(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(8, 1)
+        self.x = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        return {"score": torch.sigmoid(self.score(x * self.x))}
+
+
+def scored():
+    torch.manual_seed(3)
+    return Scored().eval()
 """
 _FEEDS = [{"x": np.random.default_rng(at).normal(size=(2, 4, 8)).astype(np.float32)} for at in range(3)]
 _Array = NDArray[Any]
@@ -340,3 +356,22 @@ def test_values_are_put_into_a_recorded_model(source: ModelRef) -> None:
     (_, forced), *_ = read_inner(graph, graph.outputs, _FEEDS[:1], {"mean": [zero]})
 
     assert np.allclose(forced[0], graph.weights["head.bias"].load(), atol=1e-6)
+
+
+def test_a_module_and_a_weight_may_have_the_names_of_an_output_and_an_input(folder: Path) -> None:
+    graph = _graph("scored", folder)
+
+    read = dict(read_inner(graph, graph.inner(), _FEEDS[:1]))
+
+    assert [node.name for node in graph.nodes] == ["mul", "score", "sigmoid"]
+    assert len(set(graph.inner())) == len(graph.inner()) == len(graph.nodes)
+    inner = read[graph.producers["score"].input[0]][0]
+    np.testing.assert_allclose(read["score"][0], 1 / (1 + np.exp(-inner)), rtol=1e-5)
+
+
+def test_code_in_a_folder_beside_the_package_is_named(folder: Path) -> None:
+    file = Path(paritygate.__file__).parents[2].parent / "beside" / "net.py"
+    (folder / "beside_net.py").write_text(f"exec(compile({_CODE!r}, {str(file)!r}, 'exec'))\n")
+    graph = open_graph(parse_source("beside_net:steps", folder), _FEEDS, Meter())
+
+    assert {node.doc_string.partition(":")[0] for node in graph.nodes} == {"net.py"}

@@ -162,9 +162,8 @@ def _no_integers(rows: Mapping[str, NDArray[np.generic]], message: str) -> str:
     names = [repr(name) for name, array in rows.items() if array.dtype.kind == "f"]
     if not names or not _WANTS_INTEGERS.search(message):
         return ""
-    kinds = ", ".join(dict.fromkeys(array.dtype.name for array in rows.values() if array.dtype.kind == "f"))
     what = one_or_many(len(names), "it", "one of them")
-    return f"the samples hold {', '.join(names)} as {kinds}, and the module takes {what} as int64 or int32"
+    return f"the samples hold {', '.join(names)} as floats, and the module takes {what} as int64 or int32"
 
 
 def _other_floats(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
