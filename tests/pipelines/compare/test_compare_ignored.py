@@ -73,7 +73,7 @@ def test_recorded_outputs_that_are_ignored_are_not_read(bench: Bench) -> None:
     ("options", "message"),
     [
         (("--ignore", "absent=typo", "--ignore", _WHY), "output 'absent' cannot be ignored"),
-        (("--ignore", _WHY, "--ignore", "logits=also"), "every output is ignored (logits, noise): nothing would be"),
+        (("--ignore", _WHY, "--ignore", "logits=also"), "every output is ignored (logits, noise), so nothing would be"),
         (("--ignore", "logits=why", "--outputs", "logits"), "every output is ignored (logits)"),
         (
             ("--ignore", _WHY, "--outputs", "noise", "--outputs", "logits"),

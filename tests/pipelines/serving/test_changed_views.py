@@ -138,7 +138,7 @@ def test_warm_up_inputs_that_are_named_no_longer_are_removed(tmp_path: Path, cal
 def test_another_base_path_is_said(tmp_path: Path, call: Callable[..., Result]) -> None:
     call("tfserving", "adds", "--out", "models", "--base-path", "/models")
 
-    with pytest.raises(ChangedViewError, match=r"models\.config has adds at /models/adds, and this call has") as caught:
+    with pytest.raises(ChangedViewError, match=r"models\.config has adds at /models/adds, but this call has") as caught:
         call("tfserving", "adds", "--out", "models")
 
     assert caught.value.hint.startswith("give --base-path /models; or overwrite it: convert-and-validate tfserving")

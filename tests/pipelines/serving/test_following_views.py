@@ -381,7 +381,7 @@ def test_a_view_of_another_model_is_not_taken_over_either(tmp_path: Path, call: 
     (record,) = (tmp_path / "repository/views/others").glob("*.json")
     record.write_text(record.read_text().replace('"model": "adds"', '"model": "others"'))
 
-    with pytest.raises(ChangedViewError, match="follows prod of others, and would show prod of adds"):
+    with pytest.raises(ChangedViewError, match="follows prod of others, but would show prod of adds"):
         call("triton", "adds", "--out", "models")
 
     call("triton", "adds", "--out", "models", "--overwrite")

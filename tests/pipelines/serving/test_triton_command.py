@@ -123,7 +123,7 @@ def test_a_server_that_is_not_known_is_refused(
 ) -> None:
     make_release()
 
-    with pytest.raises(UsageError, match="is not a release of Triton that is known"):
+    with pytest.raises(UsageError, match="is not a known release of Triton"):
         call("--server", server)
 
 
@@ -156,7 +156,7 @@ def test_a_spec_is_told_at_once_what_triton_does_not_know(tmp_path: Path) -> Non
         "serve: {triton: {max_batchsize: 4}}\n"
     )
 
-    with pytest.raises(UsageError, match="'max_batchsize' is not a field of a model configuration"):
+    with pytest.raises(UsageError, match="'max_batchsize' is not a known field of a model configuration"):
         parse_spec(text, folder=tmp_path, origin="spec.yaml")
 
 

@@ -80,7 +80,7 @@ def _limits(**outputs: object) -> dict[str, Any]:
     [
         (
             {"tolerance": _limits(logits={"max_abs_diff": [1, 2]})},
-            "tolerance.onnx-fp32.outputs.logits.max_abs_diff has 2 numbers (expected 3 channels",
+            "tolerance.onnx-fp32.outputs.logits.max_abs_diff has 2 numbers, but the output has 3 channels",
         ),
         (
             {"tolerance": _limits(logit={"max_abs_diff": 1})},
@@ -88,7 +88,7 @@ def _limits(**outputs: object) -> dict[str, Any]:
         ),
         (
             {"outputs": {"logits": {"columns": ["a", "b"]}}},
-            "outputs.logits.columns has 2 names, and the output 3 channels",
+            "outputs.logits.columns has 2 names, but the output has 3 channels",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_columns_of_an_open_size_are_held_against_what_the_reference_answers(des
     called = desk.call("run", desk.spec(tolerance=tolerance, required=[]), "--verbose")
 
     assert called.code == 2, str(called)
-    assert "outputs.logits.max_abs_diff has 2 numbers (expected 3 channels" in called.err
+    assert "outputs.logits.max_abs_diff has 2 numbers, but the output has 3 channels" in called.err
 
 
 def test_a_name_that_is_served_otherwise_is_answered_with_the_name_served(desk: Desk) -> None:

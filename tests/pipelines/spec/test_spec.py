@@ -159,7 +159,7 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         (_with("[onnx-fp32]", "[openvino-fp33]"), "is not available (available: openvino-fp32, "),
         (_with("[onnx-fp32]", "[tflite-bf16]"), "target 'tflite-bf16' is not available"),
         (_with("[onnx-fp32]", "[onnx-fp32, onnx-fp32]"), "a target occurs twice"),
-        (_int8("{method: dynamic}"), "tensorrt-rtx-int8 cannot be built with calibration.method dynamic: engines comp"),
+        (_int8("{method: dynamic}"), "tensorrt-rtx-int8 cannot be built with calibration.method dynamic: engines need"),
         (_int8("{activations: uint8}"), "tensorrt-rtx-int8 cannot be built with calibration.activations uint8: "),
         (_int8("{tool: nncf}"), "tensorrt-rtx-int8 cannot be built with calibration.tool nncf: "),
         (
@@ -208,7 +208,7 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         (_with("min: 1, opt: 8", "min: 0, opt: 8"), "0 < min <= opt <= max is needed (seen: min=0, opt=8, max="),
         (
             _with("dtype: float32, shape: [batch, 4]", "dtype: float, shape: [4]"),
-            "model.inputs.x.dtype: a dtype by its ",
+            "model.inputs.x.dtype: a dtype needs its ",
         ),
         (
             _with("  outputs: {logits: {dtype: float32, shape: [batch, 3]}}\n", ""),
@@ -261,7 +261,7 @@ def test_a_target_that_is_misspelt_is_answered_with_the_one_meant(target: str, h
         ),
         (
             "{source: random, random: {inputs: {x: {dtype: int8, shape: [batch], high: 300}}}}",
-            "random values from 0 to 300 are not of int8, which holds -128 to 127",
+            "random values from 0 to 300 do not fit int8, which holds -128 to 127",
         ),
     ],
 )

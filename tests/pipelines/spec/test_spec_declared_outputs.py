@@ -60,7 +60,7 @@ _UNDECLARED = _SPEC[: _SPEC.index("  inputs:")] + _SPEC[_SPEC.index("samples:") 
         (
             "argmax_of: {label: tokens}",
             "'label' has rank 1, but 'tokens' has rank 3",
-            "without the axis of the classes",
+            "without the class axis",
         ),
         ("gold: {metric: pearson, output: pric}", "gold.output names 'pric', which is not an output", "'price'?"),
         ("matches: {d: {boxes: tokens, scores: sc}}", "matches.d names 'sc', which is not an output", "one of these"),
