@@ -212,7 +212,7 @@ def test_what_is_made_from_the_source_is_not_made_by_build(exported: Desk, *, is
     called = _build(exported, "--target", "onnx-fp32", "--rebuild")
 
     assert called.code == 2
-    assert "onnx-fp32 is made from the source, or from what the run lacks" in called.err
+    assert "onnx-fp32 is made from the source or from missing files" in called.err
     assert "hint: make it on the machine with the source:\n  convert-and-validate export SPEC" in called.err
 
 

@@ -205,7 +205,7 @@ def test_an_emulated_row_stands_for_the_absent_device_beside_the_one_that_it_pas
         ("emulated", [_GPU], True),
         ("verified", ["cpu"], True),
     ]
-    assert called.data["reason"].endswith("as the spec says: onnx-fp16")
+    assert called.data["reason"].endswith("accepted on emulated evidence by the spec: onnx-fp16")
 
 
 @pytest.mark.parametrize("damage", [{}, {"device": "cuda:sm80"}, "text", None])

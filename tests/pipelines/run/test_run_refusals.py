@@ -97,7 +97,7 @@ def test_an_unknown_packaged_spec_is_wrong_usage(desk: Desk) -> None:
     called = desk.call("run", "--verbose", "klue-st")
 
     assert called.code == 2
-    assert called.err == "error: spec 'klue-st' is not a file and no packaged spec\nhint: did you mean 'klue-sts'?\n"
+    assert called.err == "error: no file or packaged spec is named 'klue-st'\nhint: did you mean 'klue-sts'?\n"
 
 
 def test_a_corrupt_onnx_source_is_an_input_error(desk: Desk) -> None:

@@ -145,7 +145,7 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
     missed = {name: plant["outcome"] for name, plant in _plants(without).items()}
     assert missed == {**dict.fromkeys(faults, "missed"), "mask-dropped": "caught by samples"}
     why = _plants(without)["size-baked"]["why"]
-    assert "what would show it: a seq other than 12; probes that did not run: batches, " in why
+    assert "this would show it: a seq other than 12; probes that did not run: batches, " in why
     assert "probes that did not run: batches, shapes, masks, ids, values, flat, sensitivity" in without.out
     assert without.data["probe_rows"] == {}
 
@@ -385,7 +385,7 @@ _SILENT = _effect(max_abs_diff=1e-7, in_limits=0.001, is_rounding=True)
             ["values"],
             (
                 "no sample and no probe has an answer that changes beyond rounding; "
-                "what would show it: a row with a tie; probes that did not run: values"
+                "this would show it: a row with a tie; probes that did not run: values"
             ),
         ),
         (
