@@ -118,8 +118,8 @@ def test_keywords_are_used_where_the_function_has_them_all(
     [
         (_two, ("first", "z"), "it has no parameter 'z'"),
         (_two, ("first",), r"it needs 'second', which the signature does not have \(it has: 'first'\)"),
-        (_two, ("a",), "it does not take 1 input in order"),
-        (_two, ("a", "b", "c"), "it does not take 3 inputs in order"),
+        (_two, ("a",), "it does not accept 1 input in order"),
+        (_two, ("a", "b", "c"), "it does not accept 3 inputs in order"),
         (_any_keyword, ("z",), "it needs 'first'"),
     ],
 )

@@ -162,4 +162,4 @@ def test_a_target_that_only_the_spec_lacks_is_no_typo(name: str, *, is_meant: bo
         with_targets(_resolved(targets=["onnx-fp32", "onnx-fp16"]), [name])
 
     assert ("onnx-fp16" in caught.value.hint) is is_meant
-    assert ("add it" in caught.value.hint) is is_added
+    assert ("add this target" in caught.value.hint) is is_added

@@ -151,8 +151,8 @@ def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--name", "Adds"), "the service name 'Adds'"),
-        (("--name", "adds_2"), "the service name 'adds_2'"),
+        (("--name", "Adds"), "the service name is 'Adds'"),
+        (("--name", "adds_2"), "the service name is 'adds_2'"),
         (("--name", "a" * 54), "the service name"),
         (("--storage-uri", "/models"), "cannot read a folder of models from '/models'"),
         (("--storage-uri", "oci://registry/models"), "cannot read a folder of models from 'oci://registry/models'"),

@@ -87,7 +87,7 @@ def test_an_output_of_labels_is_not_batched_unless_the_spec_takes_its_other_shap
 def test_an_output_of_no_known_rank_is_refused(make_artifact: Callable[..., Artifact]) -> None:
     artifact = make_artifact(signature=signature_of({"x": ("batch", 4)}, {"y": None}))
 
-    with pytest.raises(UsageError, match="the rank of 'y' is known"):
+    with pytest.raises(UsageError, match="the rank of 'y' is unknown"):
         make_config(served(artifact))
 
 
@@ -124,7 +124,7 @@ def test_null_leaves_a_field_out(make_artifact: Callable[..., Artifact]) -> None
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"max_batchsize": 4}, "'max_batchsize' is not a field"),
+        ({"max_batchsize": 4}, "'max_batchsize' is not a known field"),
         ({"max_batch_size": "many"}, "max_batch_size"),
         ({"dynamic_batching": {"delay": 4}}, 'no field named "delay"'),
         ({"instance_group": [{"kind": "GPU"}]}, "Invalid enum value GPU"),

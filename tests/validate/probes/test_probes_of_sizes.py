@@ -174,7 +174,7 @@ def test_a_role_that_the_spec_says_sets_no_size_free(desk: ProbeDesk) -> None:
 def test_what_is_left_out_of_sizes_is_said_in_words() -> None:
     (words,) = drop_words({DropKind.SIZE: 3})
 
-    assert words == "3 batches whose values a shape or a loop depends on, and no sample holds"
+    assert words == "3 batches on whose values a shape or a loop depends, and no sample holds"
 
 
 def test_numbers_that_a_loop_halts_by_are_asked_within_what_was_seen(desk: ProbeDesk) -> None:

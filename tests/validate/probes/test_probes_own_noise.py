@@ -155,7 +155,7 @@ def test_a_row_without_a_steady_answer_takes_no_other_row_with_it(desk: ProbeDes
     wrong = desk.answer(asked, desk.model(_OF_SINGLE_ROWS, weights | {"fault": np.float32(5)}), edge="fail")
 
     assert any(
-        "not compared: the reference answers the same otherwise alone" in note for note in asked.probes.probes[0].notes
+        "not compared: the reference's outputs for a row differ alone" in note for note in asked.probes.probes[0].notes
     )
     assert not right.failed
     assert "values" in wrong.failed

@@ -249,7 +249,9 @@ def test_a_side_that_takes_nothing_of_its_own_is_judged_by_what_it_takes(takes: 
         return original({"attention_mask": (inputs["input_ids"] != 0).astype(np.int64), **inputs})
 
     sides = {"reference": "input_ids,attention_mask", "candidate": takes}
-    with pytest.raises(UsageError, match="for sides that each take what the other does not, and the reference takes"):
+    with pytest.raises(
+        UsageError, match="for sides that each take inputs that the other lacks, but the reference takes"
+    ):
         pg.compare(original, converted, samples=tokenised(_TEXTS), takes=sides)
 
 
