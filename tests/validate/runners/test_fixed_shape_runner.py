@@ -182,7 +182,7 @@ def test_a_value_is_only_cast_where_the_dtype_holds_it(
     if is_held:
         assert np.array_equal(runner.run(inputs)["kept"], unpadded.run(inputs)["kept"])
     else:
-        with pytest.raises(BackendError, match=f"the input '{name}' holds values from {value} to {value}, and"):
+        with pytest.raises(BackendError, match=f"the input '{name}' holds values from {value} to {value}, but"):
             runner.run(inputs)
 
 

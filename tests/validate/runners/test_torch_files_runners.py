@@ -201,7 +201,7 @@ def test_dropout_that_was_made_in_train_mode_is_told(tmp_path: Path, name: str) 
             return super().forward(torch.nn.functional.dropout(left, 0.5, training=True), right)
 
     notes = _open(_write(tmp_path, name, Dropping().eval()), _SIGNATURE).facts.notes
-    assert any("dropout" in note and "in train mode, and no eval mode reaches it" in note for note in notes)
+    assert any("dropout" in note and "in train mode, so eval mode does not reach it" in note for note in notes)
 
 
 @pytest.mark.parametrize("name", _KINDS)

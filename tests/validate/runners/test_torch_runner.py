@@ -125,7 +125,7 @@ def test_dropout_that_is_always_active_stays_active() -> None:
 
 def test_a_signature_is_needed() -> None:
     source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
-    with pytest.raises(UsageError, match="the names and dtypes of somewhere:model are not known"):
+    with pytest.raises(UsageError, match="the names and dtypes of somewhere:model are unknown"):
         open_model(LoadedModel(ref=source, model=torch.nn.Linear(8, 2)))
 
 

@@ -76,7 +76,7 @@ def test_a_batch_of_fixed_size_is_always_whole() -> None:
     ("changes", "message"),
     [
         ({"low": 2.0, "high": 1.0}, "random values from 2 to 1 do not exist"),
-        ({"dtype": "int8", "high": 300}, "random values from 0 to 300 are not of int8, which holds -128 to 127"),
+        ({"dtype": "int8", "high": 300}, "random values from 0 to 300 do not fit int8, which holds -128 to 127"),
     ],
 )
 def test_values_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:

@@ -83,8 +83,8 @@ def test_only_a_savedmodel_has_signatures(desk: Desk) -> None:
     called = desk.call("run", spec, "--quiet")
     assert called.code == 2, str(called)
     assert (
-        "model.signature names the signature 'classify', and model.onnx is a model of kind 'onnx', but only a SavedModel "
-        "has signatures"
+        "model.signature names the signature 'classify', and model.onnx is a model of kind 'onnx', but only a "
+        "SavedModel has signatures"
     ) in called.err
 
 
