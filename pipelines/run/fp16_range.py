@@ -13,6 +13,7 @@ from paritygate.pipelines.run.evidence import EvidenceEntry
 from paritygate.pipelines.run.overflow import find_overflow
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.measure.check import Check, Status, Verdict
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words.sentence import Words, say
 
@@ -52,7 +53,16 @@ def _overflow(
     base: Artifact | None = None
     with contextlib.suppress(ParitygateError):
         base = built_from(run, artifact)
-    found = find_overflow(run, artifact, base, most_rows=rows, time_limit_s=time_limit_s, progress=progress)
+    found = find_overflow(
+        run,
+        artifact,
+        base,
+        most_rows=rows,
+        # Below the default, rounding looks like an overflow.
+        least_limit=DEFAULT_TOLERANCES[artifact.variant.precision].max_abs_diff,
+        time_limit_s=time_limit_s,
+        progress=progress,
+    )
     if found.not_checked:
         return say("fp16_range.unknown", reason=found.not_checked)
     hidden = say("fp16_range.hidden", rows=found.hidden, every=found.rows)

@@ -76,12 +76,14 @@ def find_overflow(  # noqa: PLR0913 - both models, and how much of them runs
     reference: Artifact | None,
     *,
     most_rows: int = _MOST_ROWS,
+    least_limit: float = 0.0,
     time_limit_s: float,
     progress: Progress,
 ) -> OverflowFinding:
     """Run at most so many rows, always the same, through a lower-precision ONNX artifact and its FP32 base.
 
-    Where the check is not possible, as without that `reference`, the finding has the reason, and nothing stops.
+    An output of a row that overflowed on the way is wrong beyond the declared limit and `least_limit`. Where the check
+    is not possible, as without that `reference`, the finding has the reason, and nothing stops.
 
     Raises:
         StorageError: The disk is full.
@@ -100,7 +102,7 @@ def find_overflow(  # noqa: PLR0913 - both models, and how much of them runs
             "precision": str(precision),
             "samples": to_data(run.resolved.samples(run.samples_path)),
             "most_rows": most_rows,
-            "limit": _limit(run, str(base.variant)),
+            "limit": max(least_limit, _limit(run, str(base.variant))),
         },
         folder=run.jobs(f"overflow-{base.variant}"),
         what=f"the emulation of {base.variant}",

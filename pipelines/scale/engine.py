@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,13 @@ class Engine:
         `say` gets what they need before anything starts.
         """
         if self.kind == "processes":
-            yield Processes(self.workers, are_threads_limited=are_threads_limited)
+            before = set(os.environ)
+            try:
+                yield Processes(self.workers, are_threads_limited=are_threads_limited)
+            finally:
+                # The limits of threads are for these workers alone.
+                for name in set(os.environ) - before:
+                    del os.environ[name]
             return
         from paritygate.pipelines.scale.ray_cluster import ray_workers
 

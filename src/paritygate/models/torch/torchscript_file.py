@@ -92,7 +92,8 @@ def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscrip
     for name, position in _IS_TRAINING.items():
         train_nodes = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
         if train_nodes:
-            yield f"{len(train_nodes)} {name.partition('::')[2]} was traced in train mode, so eval mode does not reach it"
+            operator = name.partition("::")[2]
+            yield f"{len(train_nodes)} {operator} was traced in train mode, so eval mode does not reach it"
 
 
 def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torchscript
