@@ -176,7 +176,7 @@ def test_dropout_that_was_traced_in_train_mode_is_noted(bench: Bench) -> None:
     source = _traced(torch.nn.Sequential(torch.nn.Dropout(1.0)).train(), bench.folder, torch.ones(2, 4))
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 2, 4))
     converted = bench.convert("torchscript", source, to="torchscript", signature=signature)
-    assert "1 dropout was traced in train mode, and no eval mode reaches it" in converted.conversion.notes
+    assert "1 dropout was traced in train mode, so eval mode does not reach it" in converted.conversion.notes
 
 
 @pytest.mark.parametrize(
