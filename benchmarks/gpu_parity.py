@@ -294,7 +294,7 @@ def with_prediction(entry: Entry, emulated: Entry | None, noise: float) -> Entry
     if entry.figures is None:
         return replace(entry, why_not_predicted="nothing ran", emulated=emulated.figures)
     if emulated.figures is None:
-        # It ran, and what it was to be held against is not there: that is not a green entry.
+        # Its emulation failed, so nothing predicts its figures, and the entry is not a pass.
         reason = f"not emulated: {emulated.reason}"
         return replace(entry, state=State.ERROR, reason=reason, why_not_predicted=reason)
     ratios = ratios_of(emulated.figures, entry.figures, noise=noise)

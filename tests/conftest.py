@@ -17,7 +17,7 @@ import pytest
 from paritygate.backends import backend_state
 from paritygate.machine import gpu_of_machine
 
-# jsonschema imports it only to check addresses, and it then builds 38 grammars, which takes over a second.
+# jsonschema imports this package only to check addresses. Its import builds 38 grammars, and takes over a second.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way to have an import fail
 
 # The same examples in every run: a red build is red again on the next machine. A loaded machine is not a failure.

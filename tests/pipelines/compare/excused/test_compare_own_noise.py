@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from onnx import helper
+from tests.pipelines.compare.excused.noisy_model import noisy_model
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
-
-
-def _model(bench: Bench, name: str, *, noise: float, is_always: bool = False) -> str:
-    """Write x, and in odd batches, or always, a bit more where x is above 0.9: in one row of the samples."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["rows"], end=1),
-        helper.make_node("Mod", ["rows", "two"], ["odd"]),
-        helper.make_node("Cast", ["one" if is_always else "odd"], ["some"], to=1),
-        helper.make_node("Greater", ["x", "high"], ["is_high"]),
-        helper.make_node("Cast", ["is_high"], ["high_ones"], to=1),
-        helper.make_node("Mul", ["high_ones", "noise"], ["of_high"]),
-        helper.make_node("Mul", ["of_high", "some"], ["more"]),
-        helper.make_node("Add", ["x", "more"], ["y"]),
-    ]
-    weights: dict[str, Any] = {
-        "two": np.array([2]),
-        "one": np.array([1]),
-        "high": np.float32(0.9),
-        "noise": np.float32(noise),
-    }
-    return bench.model(
-        name,
-        nodes,
-        inputs={"x": ("float", ["batch", 3])},
-        outputs={"y": ("float", ["batch", 3])},
-        weights={key: np.asarray(value) for key, value in weights.items()},
-    )
 
 
 def _compare(bench: Bench, *, of_reference: float, of_candidate: float, is_recorded: bool = False) -> Outcome:
     x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(64, 3)).astype(np.float32)
     x[40, 1] = 0.95
     samples = bench.npz("samples.npz", {"x": x})
-    reference = _model(bench, "a", noise=of_reference)
+    reference = noisy_model(bench, "a", noise=of_reference)
     if is_recorded:
         reference = bench.npz("outputs.npz", {"y": x})
-    candidate = _model(bench, "b", noise=of_candidate, is_always=True)
+    candidate = noisy_model(bench, "b", noise=of_candidate, is_always=True)
     return bench.compare(reference, candidate, "--samples", samples, "--probes", "none")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from onnx import helper
+from tests.pipelines.compare.excused.noisy_model import noisy_model
 from tests.pipelines.compare.shards.parts import assert_one_verdict, compared_in_parts
 
 if TYPE_CHECKING:
@@ -15,28 +16,6 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Called, Desk
 
 _BATCH = 8
-
-
-def _noisy(bench: Bench, name: str, *, noise: float, is_always: bool) -> None:
-    """Write x, and a bit more where x is above 0.9: always, or in batches of an odd number of rows."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["rows"], end=1),
-        helper.make_node("Mod", ["rows", "two"], ["odd"]),
-        helper.make_node("Cast", ["one" if is_always else "odd"], ["some"], to=1),
-        helper.make_node("Greater", ["x", "high"], ["is_high"]),
-        helper.make_node("Cast", ["is_high"], ["high_ones"], to=1),
-        helper.make_node("Mul", ["high_ones", "noise"], ["of_high"]),
-        helper.make_node("Mul", ["of_high", "some"], ["more"]),
-        helper.make_node("Add", ["x", "more"], ["y"]),
-    ]
-    weights: dict[str, Any] = {"two": np.array([2]), "one": np.array([1]), "high": np.float32(0.9)}
-    bench.model(
-        name,
-        nodes,
-        inputs={"x": ("float", ["batch", 3])},
-        outputs={"y": ("float", ["batch", 3])},
-        weights={key: np.asarray(value) for key, value in {**weights, "noise": np.float32(noise)}.items()},
-    )
 
 
 def _stepped(bench: Bench, name: str, *, threshold: float) -> None:
@@ -71,8 +50,8 @@ def test_noise_of_the_reference_excuses_rows_in_any_number_of_parts(
 ) -> None:
     x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(48, 3)).astype(np.float32)
     x[[13, 46], 1] = 0.95
-    _noisy(bench, "a", noise=of_reference, is_always=False)
-    _noisy(bench, "b", noise=of_candidate, is_always=True)
+    noisy_model(bench, "a", noise=of_reference, is_always=False)
+    noisy_model(bench, "b", noise=of_candidate, is_always=True)
 
     found = _compared(desk, x, "--source", "a.onnx")
 
@@ -83,8 +62,8 @@ def test_more_rows_than_may_be_excused_fail_though_no_shard_has_as_many(desk: De
     x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(48, 3)).astype(np.float32)
     # Two in each batch, and not among those that run again when the reference is recorded.
     x[5::_BATCH, 1] = x[6::_BATCH, 1] = 0.95
-    _noisy(bench, "a", noise=4e-4, is_always=False)
-    _noisy(bench, "b", noise=3e-4, is_always=True)
+    noisy_model(bench, "a", noise=4e-4, is_always=False)
+    noisy_model(bench, "b", noise=3e-4, is_always=True)
 
     found = _compared(desk, x, "--source", "a.onnx")
 
@@ -108,8 +87,8 @@ def test_rows_where_both_models_jump_are_excused_in_any_number_of_parts(desk: De
 def test_without_the_source_nothing_is_excused(desk: Desk, bench: Bench) -> None:
     x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(48, 3)).astype(np.float32)
     x[46, 1] = 0.95
-    _noisy(bench, "a", noise=4e-4, is_always=False)
-    _noisy(bench, "b", noise=3e-4, is_always=True)
+    noisy_model(bench, "a", noise=4e-4, is_always=False)
+    noisy_model(bench, "b", noise=3e-4, is_always=True)
 
     found = _compared(desk, x)
 
@@ -127,14 +106,14 @@ def _recorded(desk: Desk, bench: Bench) -> None:
     x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(48, 3)).astype(np.float32)
     x[:, 1] = 0.95
     np.savez(desk.folder / "rows.npz", x=x)
-    _noisy(bench, "a", noise=0.0, is_always=False)
-    _noisy(bench, "b", noise=3e-4, is_always=True)
+    noisy_model(bench, "a", noise=0.0, is_always=False)
+    noisy_model(bench, "b", noise=3e-4, is_always=True)
     assert desk.call("record", "a.onnx", "--samples", "rows.npz", "--out", "reference").code == 0
 
 
 def test_parts_with_and_without_the_source_are_not_merged(desk: Desk, bench: Bench) -> None:
     _recorded(desk, bench)
-    _noisy(bench, "b", noise=0.0, is_always=True)
+    noisy_model(bench, "b", noise=0.0, is_always=True)
     assert [_shard(desk, 1, "--source", "a.onnx").code, _shard(desk, 2).code] == [0, 0]
 
     called = desk.call("merge", "part-1.json", "part-2.json")
