@@ -86,14 +86,19 @@ class Spans:
         nodes = list({each.node.name: each.node for each in found}.values())
         partners = list({other.name: other for each in found for other in each.others}.values())
         words = joined([each.words for each in found], "; ")
-        shown = {each.name for each in [*nodes, *partners]}
+        # Two sets, because a node of one model may have the name of another node of the other.
+        shown, theirs_shown = {each.name for each in nodes}, {each.name for each in partners}
         others = [each for each in ours if each.name not in shown]
         if len(theirs) == 1 or not others:
             return replace(place, candidate=[*nodes, *others], reference=partners, words=words)
         first = list({other: name for name, other in place.start}.values()) or self.sides.candidate.inputs
         more = say("divergence.not_alone", names=first, end=place.end[0] if place.end else "")
-        rest = Region(candidate=others, reference=[each for each in theirs if each.name not in shown], words=more)
-        right = dict(each.constant for each in found if each.constant is not None)
+        rest = Region(
+            candidate=others, reference=[each for each in theirs if each.name not in theirs_shown], words=more
+        )
+        constants = [each.constant for each in found]
+        # Constants alone prove nothing of a node that differs in an attribute.
+        right = {} if None in constants else dict(each for each in constants if each is not None)
         return replace(place, candidate=nodes, reference=partners, words=words, rest=rest, constants=right)
 
     def force(self, regions: Sequence[Region], forcing: Forcing, before: float) -> dict[str, Region]:

@@ -13,7 +13,7 @@ from paritygate.pipelines.shadow.result import ShadowResult
 from paritygate.pipelines.shadow.sending import CaptureResult
 from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
 from paritygate.pipelines.shadow.shadow import ShadowRequest
-from paritygate.text import counted
+from paritygate.text import counted, one_or_many
 
 # By the kind of an `InputDrift`: what no sample has.
 _UNLIKE = {
@@ -117,10 +117,11 @@ def _of_inputs(result: ShadowResult) -> Iterator[str]:
 
 
 def _verdict(result: ShadowResult) -> str:
-    rate = "" if result.flip_rate is None else f" (seen: {_percent(result.flip_rate)})"
+    rate = "" if result.flip_rate is None else f" (seen in all: {_percent(result.flip_rate)})"
+    first = counted(result.decided_after or 0, "request")
     return {
-        Verdict.ROLLBACK: f"verdict: ROLLBACK: more than {_percent(result.max_flip_rate)} of the answers change{rate}, "
-        f"certain after {counted(result.decided_after or 0, 'request')}",
+        Verdict.ROLLBACK: f"verdict: ROLLBACK: more than {_percent(result.max_flip_rate)} of the answers change, as the "
+        f"first {first} {one_or_many(result.decided_after or 0, 'shows', 'show')}{rate}",
         Verdict.PROMOTE: f"verdict: PROMOTE: fewer than {_percent(PROMOTED_BELOW * result.max_flip_rate)} of the "
         f"answers change{rate}",
         Verdict.HOLD: f"verdict: HOLD: {counted(result.requests, 'request')} are too few to decide{rate}",
