@@ -118,10 +118,10 @@ def _of_inputs(result: ShadowResult) -> Iterator[str]:
 
 def _verdict(result: ShadowResult) -> str:
     rate = "" if result.flip_rate is None else f" (seen in all: {_percent(result.flip_rate)})"
-    first = counted(result.decided_after or 0, "request")
+    after = result.decided_after or 0
     return {
-        Verdict.ROLLBACK: f"verdict: ROLLBACK: more than {_percent(result.max_flip_rate)} of the answers change, as the "
-        f"first {first} {one_or_many(result.decided_after or 0, 'shows', 'show')}{rate}",
+        Verdict.ROLLBACK: f"verdict: ROLLBACK: more than {_percent(result.max_flip_rate)} of the answers change, "
+        f"as the first {counted(after, 'request')} {one_or_many(after, 'shows', 'show')}{rate}",
         Verdict.PROMOTE: f"verdict: PROMOTE: fewer than {_percent(PROMOTED_BELOW * result.max_flip_rate)} of the "
         f"answers change{rate}",
         Verdict.HOLD: f"verdict: HOLD: {counted(result.requests, 'request')} are too few to decide{rate}",
