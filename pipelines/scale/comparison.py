@@ -31,7 +31,8 @@ _SHARDS_A_WORKER = 4
 def files_of(job: ComparisonJob) -> list[Path]:
     """Return the files and folders that each worker needs."""
     samples = job.samples.folder / job.samples.text
-    return [path for path in (job.reference.path, job.candidate.path, samples) if path.exists()]
+    sources = () if job.source is None else (job.source.path,)
+    return [path for path in (job.reference.path, job.candidate.path, samples, *sources) if path.exists()]
 
 
 def compare_by_workers(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from paritygate.validate.tensors.tensor_graph import Arrays, Feed
 
+# Narrower ones are quantized floats.
+_INTEGERS = (np.int32, np.int64, np.bool_)
+
 
 class TfliteValues:
     """Runs a file without delegates, so that each tensor exists."""
@@ -119,7 +122,7 @@ def tflite_graph(path: Path, inputs: Sequence[str], outputs: Sequence[str], mete
     weights = {
         names[at]: Weight(
             shape=tuple(map(int, values.details[at]["shape"])),
-            is_float=values.details[at]["dtype"] is not np.int32,
+            is_float=values.details[at]["dtype"] not in _INTEGERS,
             load=partial(values.stored, at),
         )
         for at in stored
