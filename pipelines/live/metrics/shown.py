@@ -58,8 +58,9 @@ class Metrics:
                 family.add_metric([*of, *([key] if label else [])], value)
             return family
 
-        counts = {"captured_requests": ("Captured requests.", self.requests)}
-        if self.requests is None:
+        if self.requests is not None:
+            counts = {"captured_requests": ("Captured requests.", self.requests)}
+        else:
             counts = {"rows": ("Answered rows.", self.rows), "flips": ("Changed rows.", self.flips)}
         for name, (about, count) in counts.items():
             counter = CounterMetricFamily(f"paritygate_{name}", about, labels=labels)
@@ -88,7 +89,7 @@ def served(metrics: Metrics, port: int | None) -> Iterator[Metrics]:
         yield metrics
         return
     try:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
     except ImportError as err:
         msg = "--metrics needs prometheus-client, which is not installed"
         raise MissingBackendError(msg, hint="install it with", command=install_command("metrics")) from err
@@ -99,11 +100,11 @@ def served(metrics: Metrics, port: int | None) -> Iterator[Metrics]:
     except OSError as err:
         msg = f"nothing can listen at 127.0.0.1:{port}: {err.strerror}"
         raise UsageError(msg, hint="name another port with --metrics") from err
-    read_by = server.get_app()
+    page = make_wsgi_app(registry)
 
     def app(environ: Any, start_response: Any) -> Iterator[bytes]:  # noqa: ANN401 - as WSGI has them
         is_last = metrics.verdict != "running"
-        yield from read_by(environ, start_response)
+        yield from page(environ, start_response)
         # From here on, the page is sent.
         if is_last:
             metrics.was_read.set()
