@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ _REPORT_EVERY_S = 0.1
 _OWN = os.getpid()
 
 
-class _Reporter:
-    """Sends progress to the parent, at most ten times a second and at every change of stage."""
+class Reporter:
+    """Sends progress to the parent, at most ten times a second and at every change of stage, and replies."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -47,16 +47,32 @@ class _Reporter:
         self._last = ("", 0.0)
 
     def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Send progress."""
         _end_copies()
         now = time.monotonic()
         if stage == self._last[0] and now - self._last[1] < _REPORT_EVERY_S:
             return
         self._last = (stage, now)
-        line = json.dumps({"stage": stage, "done": done, "total": total}) + "\n"
-        # The parent may have ended. Code of the user may have closed the pipe, and opened another file.
+        # The parent may have ended.
         with contextlib.suppress(OSError):
-            if _file_of(self._descriptor) == self._pipe:
-                os.write(self._descriptor, line.encode())
+            self._send({"stage": stage, "done": done, "total": total})
+
+    def serve(self, args: Mapping[str, Any], reply: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        """Send the reply to each request of a `ServingChild`, until it is closed; `args` are those of the job."""
+        with os.fdopen(args["requests"]) as requests:
+            for line in requests:
+                self.send_reply(reply(json.loads(line)))
+
+    def send_reply(self, data: Mapping[str, Any]) -> None:
+        """Send a reply to the parent."""
+        self._send({"reply": data})
+
+    def _send(self, data: Mapping[str, Any]) -> None:
+        # Code of the user may have closed the pipe, and opened another file.
+        if _file_of(self._descriptor) != self._pipe:
+            raise OSError(errno.EBADF, "code of the model or of the samples closed the pipe to the parent")
+        with open(self._descriptor, "wb", closefd=False) as pipe:
+            pipe.write(json.dumps(data).encode() + b"\n")
 
 
 def _file_of(descriptor: int) -> tuple[int, int]:
@@ -123,7 +139,7 @@ def main(request: str, descriptor: str) -> int:
         module = importlib.import_module(JOBS[data["job"]])
         # The parent watches all processes below this one.
         with unlimited_memory():
-            value = module.run(data["args"], _Reporter(int(descriptor)))
+            value = module.run(data["args"], Reporter(int(descriptor)))
         outcome = {"status": "ok", "value": value}
     except ParitygateError as err:
         traceback.print_exc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,14 @@ from paritygate.errors import BackendError, LostWorkerError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.shards.part import MOST_SHARDS
-from paritygate.pipelines.process.child import ChildJob, do_job
+from paritygate.pipelines.process.child import ChildJob
 from paritygate.pipelines.process.child_result import reading_result
+from paritygate.pipelines.process.serving_child import ServingChild
 from paritygate.validate.reference.recording import RECORD_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.pipelines.process.child import Progress
     from paritygate.validate.gate.rules import GateRules
@@ -96,33 +100,48 @@ def _refuse(reasons: dict[str, bool], option: str) -> None:
             raise UsageError(msg, hint=f"compare without {option}, or leave that out")
 
 
-def measure_shard(
-    job: ComparisonJob, shard: Shard, out: Path, *, time_limit_s: float, progress: Progress = lambda *_: None
-) -> ShardResult:
-    """Measure a shard in a child process, and write its part; nothing if the part is there already.
+@contextlib.contextmanager
+def shards_measured(
+    job: ComparisonJob, *, time_limit_s: float, environment: Mapping[str, str] | None = None
+) -> Iterator[ShardChild]:
+    """Yield a child process that measures shards, each within the time limit, and keeps the models open.
 
     Raises:
-        UsageError: The comparison cannot be measured in parts, or the file is not a part.
-        ParitygateError: The shard could not be measured.
+        UsageError: The comparison cannot be measured in parts.
     """
     check_can_be_cut(job)
     with temporary_folder("shard") as folder:
         child = ChildJob(
             name="shard",
-            args={
-                "job": to_data(job),
-                "shard": [shard.number, shard.of],
-                "out": str(out.absolute()),
-                "folder": str(folder),
-                "time_limit_s": time_limit_s,
-            },
+            args={"job": to_data(job), "folder": str(folder), "time_limit_s": time_limit_s},
             folder=folder,
-            what=f"shard {shard} of the comparison of {job.candidate.name} with {job.reference.name}",
+            what=f"the comparison of {job.candidate.name} with {job.reference.name} in shards",
             time_limit_s=time_limit_s,
             crash_error=BackendError,
             killed_error=LostWorkerError,
             is_log_kept=False,
+            environment=environment or {},
         )
-        value = do_job(child, progress)
-        with reading_result(child):
-            return from_data(ShardResult, {**value, "part": str(out)})
+        with contextlib.closing(ServingChild(child)) as serving:
+            yield ShardChild(serving)
+
+
+class ShardChild:
+    """A child process that measures shards."""
+
+    def __init__(self, serving: ServingChild) -> None:
+        self._serving = serving
+        self.process = serving.child.process
+
+    def measure(self, shard: Shard, out: Path, progress: Progress = lambda *_: None) -> ShardResult:
+        """Measure a shard, and write its part; nothing if the part is there already.
+
+        Raises:
+            UsageError: The file is not a part.
+            ParitygateError: The shard could not be measured.
+        """
+        job = self._serving.child.job
+        request = {"shard": [shard.number, shard.of], "out": str(out.absolute())}
+        data = self._serving.ask(request, job.time_limit_s, progress)
+        with reading_result(job):
+            return from_data(ShardResult, {**data, "part": str(out)})
