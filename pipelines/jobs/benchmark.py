@@ -29,6 +29,8 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.benchmark.calls import Instance, Turn, open_to_time, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child_main import serve
 from paritygate.validate.runners.onnxruntime_providers import prepare_process, say_provider
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
     from paritygate.models.loading import LoadedModel
     from paritygate.pipelines.benchmark.inputs import RowPool
-    from paritygate.pipelines.process.child_main import Reporter
 
 _STATUS = Path("/proc/self/status")
 # Resets the peak to the current resident size; see proc_pid_clear_refs(5).
@@ -98,7 +99,7 @@ class _Worker:
         return self.calls[batch_size]
 
 
-def run(args: Mapping[str, Any], report: Reporter) -> None:
+def run(args: Mapping[str, Any], report: Progress) -> None:
     """Load the model, report that, and reply until the pipe is closed."""
     report("reading the samples", 0, 0)
     model = from_data(ModelRef, args["model"])
@@ -113,19 +114,17 @@ def run(args: Mapping[str, Any], report: Reporter) -> None:
     worker.grow(1)
     load_s = time.perf_counter() - begin - worker.check_s
     facts = worker.instances[0].runner.facts
-    report.send_reply(
-        {
-            "runtime": facts.runtime,
-            "version": facts.version,
-            "device": facts.device,
-            "load_s": load_s,
-            "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
-            "samples_digest": pool.digest,
-            "notes": (*worker.notes, *say_provider(facts.provider), *facts.provider_warnings),
-            "peak_memory_bytes": _peak_memory_bytes(worker),
-        }
-    )
-    report.serve(args, functools.partial(_answer, worker))
+    loaded = {
+        "runtime": facts.runtime,
+        "version": facts.version,
+        "device": facts.device,
+        "load_s": load_s,
+        "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
+        "samples_digest": pool.digest,
+        "notes": (*worker.notes, *say_provider(facts.provider), *facts.provider_warnings),
+        "peak_memory_bytes": _peak_memory_bytes(worker),
+    }
+    serve(args, report, functools.partial(_answer, worker), first=loaded)
 
 
 def _import_framework(kind: SourceKind) -> None:

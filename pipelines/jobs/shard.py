@@ -34,6 +34,7 @@ from paritygate.pipelines.compare.shards.part import (
 )
 from paritygate.pipelines.compare.shards.shard import MOST_GOLD_ROWS, ShardResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child_main import serve
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.gate import Passes
 from paritygate.validate.gate.measures import Measures
@@ -50,7 +51,6 @@ from paritygate.validate.samples.split import RowsLeftOut
 if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.pipelines.compare.result import SideResult
-    from paritygate.pipelines.process.child_main import Reporter
     from paritygate.validate.runners.runner import Runner
 
 
@@ -69,9 +69,13 @@ class _Opened:
     time_limit_s: float
 
 
-def run(args: Mapping[str, Any], report: Reporter) -> None:
-    """Open the models, and write the part of each shard that is asked for."""
-    report.serve(args, functools.partial(_measured, _open(args, report), report))
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any] | None:
+    """Open the models, and write the part of the one shard that is asked for, or of each that a request asks for."""
+    measured = functools.partial(_measured, _open(args, report), report)
+    if "request" in args:
+        return measured(args["request"])
+    serve(args, report, measured)
+    return None
 
 
 def _open(args: Mapping[str, Any], report: Progress) -> _Opened:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import paritygate.errors
-from paritygate.addresses import SIGNING_PASSWORD
+from paritygate.addresses import SIGNING_PASSWORD, without_secrets
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
@@ -475,7 +475,8 @@ def _end_of_log(job: ChildJob) -> str:
         with job.log.open("rb") as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - _LOG_BYTES))
-            return stream.read().decode(errors="replace")
+            # Before its lines are cut, because a part of an address does not look like one.
+            return without_secrets(stream.read().decode(errors="replace"))
     except OSError:
         return ""
 

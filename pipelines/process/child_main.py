@@ -12,11 +12,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.process.child import Progress
 
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
@@ -38,7 +41,7 @@ _REPORT_EVERY_S = 0.1
 _OWN = os.getpid()
 
 
-class Reporter:
+class _Reporter:
     """Sends progress to the parent, at most ten times a second and at every change of stage, and replies."""
 
     def __init__(self, descriptor: int) -> None:
@@ -47,7 +50,6 @@ class Reporter:
         self._last = ("", 0.0)
 
     def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
-        """Send progress."""
         _end_copies()
         now = time.monotonic()
         if stage == self._last[0] and now - self._last[1] < _REPORT_EVERY_S:
@@ -55,24 +57,35 @@ class Reporter:
         self._last = (stage, now)
         # The parent may have ended.
         with contextlib.suppress(OSError):
-            self._send({"stage": stage, "done": done, "total": total})
+            self.send({"stage": stage, "done": done, "total": total})
 
-    def serve(self, args: Mapping[str, Any], reply: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-        """Send the reply to each request of a `ServingChild`, until it is closed; `args` are those of the job."""
-        with os.fdopen(args["requests"]) as requests:
-            for line in requests:
-                self.send_reply(reply(json.loads(line)))
-
-    def send_reply(self, data: Mapping[str, Any]) -> None:
-        """Send a reply to the parent."""
-        self._send({"reply": data})
-
-    def _send(self, data: Mapping[str, Any]) -> None:
+    def send(self, data: Mapping[str, Any]) -> None:
+        """Send data to the parent."""
         # Code of the user may have closed the pipe, and opened another file.
         if _file_of(self._descriptor) != self._pipe:
             raise OSError(errno.EBADF, "code of the model or of the samples closed the pipe to the parent")
         with open(self._descriptor, "wb", closefd=False) as pipe:
             pipe.write(json.dumps(data).encode() + b"\n")
+
+
+def serve(
+    args: Mapping[str, Any],
+    report: Progress,
+    reply: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    *,
+    first: Mapping[str, Any] | None = None,
+) -> None:
+    """Reply to each request of a `ServingChild` until it is closed, and send it `first` before any request.
+
+    `args` and `report` are those of the job.
+    """
+    if not isinstance(report, _Reporter):
+        raise TypeError(type(report))
+    if first is not None:
+        report.send({"reply": first})
+    with os.fdopen(args["requests"]) as requests:
+        for line in requests:
+            report.send({"reply": reply(json.loads(line))})
 
 
 def _file_of(descriptor: int) -> tuple[int, int]:
@@ -139,7 +152,7 @@ def main(request: str, descriptor: str) -> int:
         module = importlib.import_module(JOBS[data["job"]])
         # The parent watches all processes below this one.
         with unlimited_memory():
-            value = module.run(data["args"], Reporter(int(descriptor)))
+            value = module.run(data["args"], _Reporter(int(descriptor)))
         outcome = {"status": "ok", "value": value}
     except ParitygateError as err:
         traceback.print_exc()

@@ -31,7 +31,7 @@ PATIENCE_S = 30.0
 
 
 class ServingChild:
-    """A child whose job calls `Reporter.serve`, to be closed in any case.
+    """A child whose job calls `serve` of `child_main`, to be closed in any case.
 
     Any method may raise the job's error, or its crash error after a crash or timeout. Then it is of no more use.
     """

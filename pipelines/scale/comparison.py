@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from paritygate.files import temporary_folder
 from paritygate.machine import THREADS, threads_allowed
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.shards.merged import merge_parts
-from paritygate.pipelines.compare.shards.shard import Shard, ShardChild, check_can_be_cut, shards_measured
+from paritygate.pipelines.compare.shards.shard import Shard, check_can_be_cut, request_of, shards_job
 from paritygate.pipelines.process.child_memory import given_memory_limit, memory_limit
-from paritygate.pipelines.process.serving_child import SoftEnd
+from paritygate.pipelines.process.serving_child import ServingChild, SoftEnd
 from paritygate.pipelines.scale.engine import Engine
 from paritygate.pipelines.scale.workers import call_all
 from paritygate.validate.reference.batch_range import nth_range
@@ -74,26 +75,28 @@ class ShardWorker:
     def __init__(
         self, job: Mapping[str, Any], of: int, time_limit_s: float, memory: int | None, environment: Mapping[str, str]
     ) -> None:
+        self._job, self._environment = from_data(ComparisonJob, job), environment
+        self._of, self._time_limit_s, self._memory = of, time_limit_s, memory
         self._open = contextlib.ExitStack()
-        self._job = from_data(ComparisonJob, job)
-        self._of, self._time_limit_s, self._memory, self._environment = of, time_limit_s, memory, environment
-        self._child: ShardChild | None = None
+        self._child: ServingChild | None = None
         self._end = SoftEnd()
 
     def call(self, number: int) -> bytes:
         """Measure a shard, and return the file of its part."""
         with memory_limit(self._memory), temporary_folder("part") as folder:
             if self._child is None:
-                self._child = self._open.enter_context(
-                    shards_measured(self._job, time_limit_s=self._time_limit_s, environment=self._environment)
-                )
-            self._child.measure(Shard(number=number, of=self._of), folder / "part.json")
-            return (folder / "part.json").read_bytes()
+                place = self._open.enter_context(temporary_folder("shard"))
+                job = shards_job(self._job, place, time_limit_s=self._time_limit_s)
+                self._child = ServingChild(replace(job, environment=self._environment))
+                self._open.callback(self._child.close)
+            out = folder / "part.json"
+            self._child.ask(request_of(Shard(number=number, of=self._of), out), self._time_limit_s)
+            return out.read_bytes()
 
     def stop(self) -> None:
         """End the process."""
         if self._child is not None:
-            self._end(self._child.process)
+            self._end(self._child.child.process)
 
     def close(self) -> None:
         """End the process and remove its folder."""

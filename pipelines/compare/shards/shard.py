@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, LostWorkerError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.shards.part import MOST_SHARDS
-from paritygate.pipelines.process.child import ChildJob
+from paritygate.pipelines.process.child import ChildJob, do_job
 from paritygate.pipelines.process.child_result import reading_result
-from paritygate.pipelines.process.serving_child import ServingChild
 from paritygate.validate.reference.recording import RECORD_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.pipelines.process.child import Progress
     from paritygate.validate.gate.rules import GateRules
@@ -100,48 +96,37 @@ def _refuse(reasons: dict[str, bool], option: str) -> None:
             raise UsageError(msg, hint=f"compare without {option}, or leave that out")
 
 
-@contextlib.contextmanager
-def shards_measured(
-    job: ComparisonJob, *, time_limit_s: float, environment: Mapping[str, str] | None = None
-) -> Iterator[ShardChild]:
-    """Yield a child process that measures shards, each within the time limit, and keeps the models open.
+def measure_shard(
+    job: ComparisonJob, shard: Shard, out: Path, *, time_limit_s: float, progress: Progress = lambda *_: None
+) -> ShardResult:
+    """Measure a shard in a child process, and write its part; nothing if the part is there already.
 
     Raises:
-        UsageError: The comparison cannot be measured in parts.
+        UsageError: The comparison cannot be measured in parts, or the file is not a part.
+        ParitygateError: The shard could not be measured.
     """
     check_can_be_cut(job)
     with temporary_folder("shard") as folder:
-        child = ChildJob(
-            name="shard",
-            args={"job": to_data(job), "folder": str(folder), "time_limit_s": time_limit_s},
-            folder=folder,
-            what=f"the comparison of {job.candidate.name} with {job.reference.name} in shards",
-            time_limit_s=time_limit_s,
-            crash_error=BackendError,
-            killed_error=LostWorkerError,
-            is_log_kept=False,
-            environment=environment or {},
-        )
-        with contextlib.closing(ServingChild(child)) as serving:
-            yield ShardChild(serving)
+        child = shards_job(job, folder, time_limit_s=time_limit_s, request=request_of(shard, out))
+        value = do_job(child, progress)
+        with reading_result(child):
+            return from_data(ShardResult, {**value, "part": str(out)})
 
 
-class ShardChild:
-    """A child process that measures shards."""
+def request_of(shard: Shard, out: Path) -> dict[str, Any]:
+    """Return the request to measure a shard into a file, as JSON data."""
+    return {"shard": [shard.number, shard.of], "out": str(out.absolute())}
 
-    def __init__(self, serving: ServingChild) -> None:
-        self._serving = serving
-        self.process = serving.child.process
 
-    def measure(self, shard: Shard, out: Path, progress: Progress = lambda *_: None) -> ShardResult:
-        """Measure a shard, and write its part; nothing if the part is there already.
-
-        Raises:
-            UsageError: The file is not a part.
-            ParitygateError: The shard could not be measured.
-        """
-        job = self._serving.child.job
-        request = {"shard": [shard.number, shard.of], "out": str(out.absolute())}
-        data = self._serving.ask(request, job.time_limit_s, progress)
-        with reading_result(job):
-            return from_data(ShardResult, {**data, "part": str(out)})
+def shards_job(job: ComparisonJob, folder: Path, *, time_limit_s: float, **args: Any) -> ChildJob:  # noqa: ANN401 - JSON data
+    """Return the job that keeps the models open and measures a shard for each request, or only for `request`."""
+    return ChildJob(
+        name="shard",
+        args={"job": to_data(job), "folder": str(folder), "time_limit_s": time_limit_s, **args},
+        folder=folder,
+        what=f"the comparison of {job.candidate.name} with {job.reference.name} in shards",
+        time_limit_s=time_limit_s,
+        crash_error=BackendError,
+        killed_error=LostWorkerError,
+        is_log_kept=False,
+    )

@@ -269,7 +269,7 @@ def _measure_shard(
 ) -> int:
     """Measure one shard, and print where its part is."""
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.compare.shards.shard import parse_shard, shards_measured
+    from paritygate.pipelines.compare.shards.shard import measure_shard, parse_shard
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.text import counted
@@ -279,8 +279,7 @@ def _measure_shard(
         raise UsageError(msg, hint="write for example --shard 1/7 --out part-1.json")
     shard = parse_shard(text)
     with progress_of(job.candidate.name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
-        with shards_measured(job, time_limit_s=time_limit) as child:
-            result = child.measure(shard, out, progress)
+        result = measure_shard(job, shard, out, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}")
     write_json(json_target, {"schema_version": 1, **to_data(result)})
     where = f"batches {result.first + 1} to {result.last}" if result.first < result.last else "no batch"
