@@ -7,8 +7,8 @@ import re
 # The environment variable with the password of the key that signs releases.
 SIGNING_PASSWORD = "PARITYGATE_SIGNING_PASSWORD"  # noqa: S105 - a name
 _HIDDEN = "***"
-# A path made from an address has one slash. A password may hold any character, so the last @ ends it. In JSON, slashes and
-# quotes may be escaped.
+# A path made from an address has one slash. A password may hold any character, so the last @ ends it. In JSON,
+# slashes and quotes may be escaped.
 _SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:(?:\\{0,3}/){1,2}"
 _CHARACTER = r"(?:\\+[^\s\\]|[^\s'\"\\])"
 # The text after the colon distinguishes a password with a blank from a port.

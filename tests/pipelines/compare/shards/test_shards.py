@@ -308,6 +308,16 @@ def test_a_changed_part_has_another_digest(cut: Desk) -> None:
     assert cut.call("merge", "part-1.json", "part-2.json").code == 5
 
 
+@pytest.mark.parametrize(("number", "size"), [(1, "3"), (2, "50")])
+def test_another_batch_size_is_bad_input(cut: Desk, number: int, size: str) -> None:
+    cut.samples(60)
+    samples = ("--samples", "inputs.npz", "--batch-size")
+    assert cut.call("record", "model.onnx", *samples, "10", "--out", "recorded").code == 0
+    place = ("--shard", f"{number}/2", "--out", "part.json")
+    called = cut.call("compare", "recorded", "wrong.onnx", *samples, size, *place)
+    assert (called.code, called.err.count("error:")) == (2, 1)
+
+
 def test_a_part_names_no_code_that_runs(cut: Desk) -> None:
     assert _merged(cut, 2).code == 1
     cut.module("evil", "raise SystemExit('ran')")
