@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from paritygate.errors import ArtifactIntegrityError, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import parse_json
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import Recording, StoredBatch, read_chunks
@@ -122,8 +122,8 @@ class _RangeReader:
         return dict(stored.outputs)
 
     def end(self, samples_digest: str) -> None:
-        """Check that all batches of the range were read; raise MeasurementError if not."""
+        """Check that all batches of the range were read; raise UsageError if not."""
         del samples_digest  # Each batch was checked.
         if self._next != self._range.last:
             msg = f"the samples end after batch {self._next}, but the reference has {self._range.batches}"
-            raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
+            raise UsageError(msg, hint=_SAME)
