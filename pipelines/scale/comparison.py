@@ -55,7 +55,8 @@ def compare_by_workers(
     batches = nth_range(Recording.load(job.reference.path), 1, 1).batches
     of = min(batches, _SHARDS_A_WORKER * engine.workers)
     with temporary_folder("parts") as folder, engine.started(files_of(job), say) as workers:
-        say(f"{of} shards, {workers.place}")
+        threads = threads_allowed() or workers.processors
+        say(f"{of} shards, {workers.place}, threads of each: {threads}")
         files = [folder / f"part-{number}.json" for number in range(1, of + 1)]
         parts = itertools.count(1)
 
@@ -63,7 +64,6 @@ def compare_by_workers(
             files[at].write_bytes(part.result())
             progress("measuring shards", next(parts), of)
 
-        threads = threads_allowed() or workers.processors
         args = to_data(job), of, time_limit_s, given_memory_limit(), {name: str(threads) for name in _THREADS}
         call_all([[at] for at in range(1, of + 1)], engine.workers, lambda: workers.start(ShardWorker, *args), done)
         return merge_parts(files)

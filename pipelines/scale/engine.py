@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate import __version__
-from paritygate.pipelines.scale.workers import Processes, Workers
+from paritygate.machine import available_processors
+from paritygate.pipelines.scale.workers import Workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +27,8 @@ class Engine:
         `say` gets what they need before anything starts.
         """
         if self.kind == "processes":
-            yield Processes(self.workers)
+            processors = max(1, available_processors() // self.workers)
+            yield Workers(place=f"{self.workers} at a time on this machine", processors=processors)
             return
         from paritygate.pipelines.scale.ray_cluster import ray_workers
 

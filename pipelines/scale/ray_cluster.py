@@ -9,16 +9,14 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate import __version__
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, LostWorkerError, MissingBackendError, UsageError
 from paritygate.machine import available_processors, machine_facts
+from paritygate.pipelines.scale.workers import Worker, Workers
 from paritygate.text import first_line
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.scale.workers import Worker
 
 # No statistics of use are sent, and no folder is uploaded where `uv run` started the command.
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
@@ -63,17 +61,13 @@ def ray_workers(workers: int, address: str | None, paths: Sequence[Path]) -> Ite
         _check_machines({key: node["NodeManagerAddress"] for key, node in machines.items()}, paths)
         cores = [int(node["Resources"]["CPU"]) for node in machines.values()]
         processors = max(1, min(sum(cores) // workers, *cores))
-        place = f"{workers} at a time by Ray, machines: {len(machines)}, processors of each: {processors}"
-        yield RayWorkers(place, processors)
+        yield RayWorkers(place=f"{workers} at a time by Ray, machines: {len(machines)}", processors=processors)
     finally:
         ray.shutdown()
 
 
-class RayWorkers:
+class RayWorkers(Workers):
     """Workers that are actors of Ray, which starts and distributes their processes."""
-
-    def __init__(self, place: str, processors: int) -> None:
-        self.place, self.processors = place, processors
 
     def start(self, kind: Callable[..., Worker], *args: Any) -> Worker:  # noqa: ANN401 - as `kind` takes them
         """Return a worker in a process of Ray."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paritygate.errors import LostWorkerError
-from paritygate.machine import available_processors, threads_allowed
 
 _TRIES = 3
 
@@ -25,25 +25,15 @@ class Worker(Protocol):
         """End all that is left."""
 
 
-class Workers(Protocol):
-    """The place of workers of one kind, as a text, and the processors that each of them may use."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workers:
+    """The place of workers, for a message, and the processors of each."""
 
     place: str
     processors: int
 
     def start(self, kind: Callable[..., Worker], *args: Any) -> Worker:  # noqa: ANN401 - as `kind` takes them
-        """Return a worker that `kind` makes of these arguments."""
-
-
-class Processes:
-    """Workers of this machine, which start their own processes."""
-
-    def __init__(self, workers: int) -> None:
-        self.processors = max(1, available_processors() // workers)
-        self.place = f"{workers} at a time on this machine, threads of each: {threads_allowed() or self.processors}"
-
-    def start(self, kind: Callable[..., Worker], *args: Any) -> Worker:  # noqa: ANN401 - as `kind` takes them
-        """Return a worker in this process."""
+        """Return a worker that `kind` makes of these arguments, in this process."""
         return kind(*args)
 
 
