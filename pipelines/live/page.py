@@ -61,7 +61,7 @@ def write_load_page(result: LoadResult, path: Path | None) -> None:
 
 def title_of(served: Served) -> str:
     """Return what was loaded: the release, and the server."""
-    of = f"{served.model} version {served.version}, {served.variant}"
+    of = f"{served.model} version {served.version}, {served.reference or served.variant}"
     # A server of no known kind calls itself nothing.
     return of if served.server == "unknown" else f"{of}, on {served.server} {served.server_version}"
 
