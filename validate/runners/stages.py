@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.models.json_mapping import json_mapping_of
@@ -54,7 +55,11 @@ class _ServedStage:
     def __init__(self, name: str, address: str, mapping: Mapping[str, Any] | None = None) -> None:
         self._name = name
         self._mapping = None if mapping is None else json_mapping_of(mapping)
-        self._endpoint = parse_endpoint(address, is_mapped=mapping is not None)
+        try:
+            self._endpoint = parse_endpoint(address, is_mapped=mapping is not None)
+        except UsageError as err:
+            msg = f"stage {name} has no address of a known protocol (got {shown_address(address)})"
+            raise UsageError(msg, hint="add a mapping of its JSON: (name, address, mapping)") from err
 
     @functools.cached_property
     def _server(self) -> Server:
