@@ -16,7 +16,7 @@ from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
-from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
+from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added, interruptible
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.runners.endpoint.client import Pace
 
@@ -99,7 +99,7 @@ class _Load:
         is_right = None
         traffic = self.target.traffic
         if not reasons:
-            with traffic.interruptible():
+            with interruptible(traffic):
                 for plan in self._plans():
                     self._run(plan)
                 best = self._best()

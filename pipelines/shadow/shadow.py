@@ -107,7 +107,7 @@ def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally)
     numbers = dict.fromkeys(str(record.version) for record in details.history if record.version is not None)
     release = ReleaseNumber(model=details.model, version=str(details.version), others=tuple(numbers))
     reported = dict.fromkeys((each.version, each.served) for each in captured.exchanges())
-    is_numbered = any(version == release.version for version, _ in reported)
+    is_numbered = any(version == release.version and model in {"", release.model} for version, model in reported)
     others = [each for each in reported if release.is_other(*each)]
     left_out = others if is_numbered else []
     tally.reported_versions = tuple(each[0] for each in reported if release.differs(*each) and each not in left_out)

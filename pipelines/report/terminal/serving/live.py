@@ -48,9 +48,12 @@ def print_load(result: LoadResult, page: Path | None, shown: Shown) -> None:
 
 def print_endurance(result: EnduranceResult, page: Path | None, shown: Shown) -> None:
     """Print the outcome of a long load."""
-    facts: list[str | Table] = [f"{name}: {cell.text}" for name, cell in endurance_facts(result)]
-    if shown.is_verbose or any(each.wrong for each in (*result.batches_before, *result.batches_after)):
-        facts += batch_tables(result)
+    facts: list[str | Table] = []
+    for model in (result, *result.also):
+        facts += [f"{model.served.url}, {title_of(model.served)}: {model.verdict}"] if model is not result else []
+        facts += [f"{name}: {cell.text}" for name, cell in endurance_facts(model)]
+        if shown.is_verbose or any(each.wrong for each in (*model.batches_before, *model.batches_after)):
+            facts += batch_tables(model)
     passed = f"{result.requests:,} requests in {seconds_words(result.seconds)}"
     _print(result, facts, passed, page, shown)
 
