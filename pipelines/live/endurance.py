@@ -25,6 +25,7 @@ from paritygate.pipelines.live.slope import Trend, trend_of
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
 from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added, interruptible
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.report.figures import amount
 from paritygate.text import counted
 
 # Periods are so many, and none is shorter.
@@ -209,18 +210,17 @@ class _Endurance:
 
     def _too_slow(self) -> Iterator[str]:
         if self._is_behind():
-            yield f"the server falls behind {self.request.rate:g} requests a second ({self.callers} at once)"
+            yield f"the server falls behind {amount(self.request.rate)} requests a second ({self.callers} at once)"
 
     def _growth(self, memory: Trend | None, latency: Trend | None, drift: Drift | None) -> Iterator[str]:
         most = self.request.most_growth
         if memory is not None and memory.exceeds(most):
-            yield (
-                f"the server's memory grows by {memory.per_minute:.3g} MiB a minute (at least {memory.low:.3g}, "
-                f"allowed {most:.3g})"
-            )
+            limits = f"at least {amount(memory.low)}, allowed {amount(most)}"
+            yield f"the server's memory grows by {amount(memory.per_minute)} MiB a minute ({limits})"
         slowdown = self.request.most_slowdown
         if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
-            yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
+            both = f"{amount(latency.first)} to {amount(latency.last)}"
+            yield f"latency grows from {both} ms (allowed: {amount(slowdown)} times)"
         if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
@@ -249,10 +249,8 @@ class _Endurance:
         if memory is None:
             yield f"memory was not measured: {self.target.watch.why or f'it takes a load of at least {_MEMORY_S} s'}"
         elif memory.is_unclear(self.request.most_growth):
-            yield (
-                f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
-                f"limit {self.request.most_growth:.3g}; load it for longer"
-            )
+            interval, limit = f"{amount(memory.low)} to {amount(memory.high)}", amount(self.request.most_growth)
+            yield f"memory grows by {interval} MiB a minute: too unclear for the limit {limit}; load it for longer"
 
 
 def memory_trend(looks: Sequence[Look], *, begin: float, end: float) -> Trend | None:

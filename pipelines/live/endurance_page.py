@@ -11,7 +11,7 @@ from paritygate.pipelines.live.judge import share_of_limit
 from paritygate.pipelines.live.page import live_facts, write_page
 from paritygate.pipelines.live.slope import Trend
 from paritygate.pipelines.report.drawings.plot import Plot
-from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.figures import amount
 from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
 
 
@@ -52,9 +52,9 @@ def _trends(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
 
 def trend_words(trend: Trend, unit: str) -> str:
     """Return how a series grows, with the interval."""
-    interval = f"{number(trend.low)} to {number(trend.high)}"
+    interval = f"{amount(trend.low)} to {amount(trend.high)}"
     return (
-        f"{number(trend.first)} to {number(trend.last)} {unit}, {number(trend.per_minute)} {unit} a minute "
+        f"{amount(trend.first)} to {amount(trend.last)} {unit}, {amount(trend.per_minute)} {unit} a minute "
         f"(99 % interval: {interval})"
     )
 

@@ -119,9 +119,12 @@ class Traffic:
         loop = functools.partial(closed_loop, seconds=seconds, most=self.left, spawn_rate=spawn_rate)
         return self._measure(loop, callers)
 
-    def open(self, times: Sequence[float], *, callers: int, give_up_s: float) -> Window[Exchange]:
+    def open(
+        self, times: Sequence[float], *, callers: int, give_up_s: float, end_s: float = math.inf
+    ) -> Window[Exchange]:
         """Return the outcome of requests at fixed times, as far as requests are left."""
-        return self._measure(functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s), callers)
+        loop = functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s, end_s=end_s)
+        return self._measure(loop, callers)
 
     def _measure(self, loop: Callable[..., Window[Exchange]], callers: int) -> Window[Exchange]:
         # Lost requests count across loops, because a loop may be shorter than it takes to see that a server is gone.
