@@ -9,7 +9,7 @@ from paritygate.validate.causes.cause import Case
 from paritygate.validate.divergence.stages import locate_stage
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.measure.check import NAMED, Cause
-from paritygate.validate.runners.stages import stages_of
+from paritygate.validate.runners.endpoint.stages import stages_of
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.words.sentence import joined, say
 

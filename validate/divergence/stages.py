@@ -22,8 +22,8 @@ from paritygate.validate.divergence.result import (
     Located,
 )
 from paritygate.validate.divergence.stage_values import difference, has_iterator, has_values, is_plain, like
+from paritygate.validate.runners.endpoint.stages import Stage
 from paritygate.validate.runners.runner import reason_of
-from paritygate.validate.runners.stages import Stage
 from paritygate.validate.tensors.inner_values import Feed
 from paritygate.validate.words.sentence import Words, say
 

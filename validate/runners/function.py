@@ -14,23 +14,18 @@ from paritygate.importing import is_object_path, place_in_users_code
 from paritygate.models.example import signature_seen
 from paritygate.models.loading import LoadedModel
 from paritygate.models.named_call import check_rename, select_outputs, source_names
-from paritygate.models.source import is_stages
 from paritygate.signature import Signature
 from paritygate.text import a_or_an, in_one_line
 from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays
 
 
 def open_model(loaded: LoadedModel) -> FunctionRunner:
-    """Return the function or the list of stages, ready to run; without a signature, one call shows its outputs.
+    """Return the function, ready to run; without a signature, one call shows its outputs.
 
     It gets the other model's inputs, or all of the samples where these are unknown. UsageError is raised where it
     returns no mapping of arrays, or without a signature and an example.
     """
     signature, rename = loaded.ref.signature, loaded.ref.rename
-    if is_stages(loaded.model):
-        from paritygate.validate.runners.stages import chained, stages_of
-
-        loaded = replace(loaded, model=chained(stages_of(loaded.model) or []))
     if signature is None:
         if loaded.example is None:
             msg = f"the inputs and outputs of {loaded.ref.text} are unknown, because a function does not declare them"

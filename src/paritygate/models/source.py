@@ -35,10 +35,13 @@ class SourceKind(StrEnum):
     CALLABLE = "callable"
     LIVE = "live"
     FUNCTION = "function"
+    STAGES = "stages"
     RECORDED = "recorded"
     ENDPOINT = "endpoint"
 
 
+# They take and return a dict of arrays, and nothing else is known of them.
+OF_ARRAYS = frozenset({SourceKind.FUNCTION, SourceKind.STAGES})
 OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
 # Models whose inner tensors can be read; a callable returns a PyTorch module or a Keras model, or one that is refused.
@@ -217,7 +220,7 @@ def kind_of_object(model: object) -> SourceKind:
     if any(name.startswith("keras.") and name.endswith(".Model") for name in roots):
         return SourceKind.KERAS
     if is_stages(model):
-        return SourceKind.FUNCTION
+        return SourceKind.STAGES
     msg = f"the callable returned a {type(model).__module__}.{type(model).__qualname__}, which is not a model"
     raise UsageError(msg, hint="return a torch.nn.Module, a keras.Model, or a list of stages: (name, callable)")
 
@@ -272,7 +275,7 @@ def _has_to_be_given_something(function: Callable[..., Any]) -> bool:
 
 def check_is_no_function(source: ModelRef) -> None:
     """Raise UsageError if a loaded source is a function, because it cannot be inspected or converted."""
-    if source.kind is SourceKind.FUNCTION:
+    if source.kind in OF_ARRAYS:
         msg = f"{source.text} is a function with an argument or a list of stages, which only compare accepts"
         raise UsageError(msg, hint="name a function without arguments that returns the model")
 

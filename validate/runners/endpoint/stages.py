@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.models.json_mapping import json_mapping_of
+from paritygate.models.loading import LoadedModel
 from paritygate.models.source import is_stages
 from paritygate.signature import Signature
 from paritygate.text import a_or_an
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.json_fields import JsonFields
 from paritygate.validate.runners.endpoint.runner import Server, answer_of, open_server
+from paritygate.validate.runners.function import FunctionRunner
+from paritygate.validate.runners.function import open_model as open_function
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +47,14 @@ def stages_of(value: object) -> list[Stage] | None:
     ]
 
 
-def chained(stages: Sequence[Stage]) -> Callable[[Any], Any]:
-    """Return a function that runs all stages."""
-    return lambda inputs: functools.reduce(lambda value, stage: stage.call(value), stages, inputs)
+def open_model(loaded: LoadedModel) -> FunctionRunner:
+    """Return the stages as one function, ready to run; it raises as that of a function."""
+    stages = stages_of(loaded.model) or []
+
+    def run(inputs: object) -> object:
+        return functools.reduce(lambda value, stage: stage.call(value), stages, inputs)
+
+    return open_function(replace(loaded, model=run))
 
 
 class _ServedStage:
