@@ -181,9 +181,9 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     except UnicodeDecodeError as err:
         msg = f"the output {spec} holds bytes that are not UTF-8: {err.object!r}"
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
-    wrong = next((value for value in texts if not isinstance(value, str) or value.endswith("\0")), None)
-    if wrong is not None:
-        msg = f"the output {spec} holds {wrong!r}, which is not text, or ends in a null character and would lose it"
+    wrong = [value for value in texts if not isinstance(value, str) or value.endswith("\0")]
+    if wrong:
+        msg = f"the output {spec} holds {wrong[0]!r}, which is not text, or ends in a null character and would lose it"
         raise BackendError(msg, hint=_IGNORE_OUTPUT)
     return np.asarray(texts, dtype=str).reshape(array.shape)
 

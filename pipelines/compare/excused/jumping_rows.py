@@ -57,7 +57,7 @@ def without_jumps(result: GateResult, again: RerunContext) -> GateResult:
         return result
     candidate = WithoutJumps(again.candidate, again.expected, result.limits, runner, cap)
     without = again.run(candidate)
-    if not candidate.excused:
+    if not candidate.excused or len(candidate.beyond) > cap:
         return result
     check = jumps_check(list(candidate.excused), len(candidate.excused), cap)
     return with_excused(result, without, JUMP_CHECKS, "jumps.excused", check)

@@ -82,8 +82,11 @@ def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
         return replace(result, checks=(*result.checks, unasked))
     if runner is None:
         return result
-    candidate = WithinNoise(again.candidate, again.expected, result.limits, runner, most_noisy(result.limits))
+    cap = most_noisy(result.limits)
+    candidate = WithinNoise(again.candidate, again.expected, result.limits, runner, cap)
     excused = again.run(candidate)
+    if len(candidate.beyond) > cap:
+        return result
     return with_excused(result, excused, NOISE_CHECKS, "noise.excused_rows", *candidate.checks)
 
 
