@@ -33,6 +33,7 @@ from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, Probe
 from paritygate.validate.probes.row_subset import RowSubset, parts_of
 from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
+from paritygate.validate.samples.row_digest import digests_of_rows
 from paritygate.validate.words.sentence import Words, render, say
 
 _Outputs = Mapping[str, NDArray[np.generic]]
@@ -628,12 +629,16 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
     """Return the profiles widened by one batch's own outputs: rounding grows with them, but not in other batches."""
     widened = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
+    digests = digests_of_rows(Batch(inputs=stored.inputs, ids=[""] * stored.record.rows))
+    places = [row for row, digest in enumerate(digests) if digest not in digests[:row]]
     for name, profile in profiles.items():
         array = stored.outputs[name]
         axis = profile.axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
-        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, is_whole=False)
+        has_rows = array.ndim > 0 and len(array) == stored.record.rows
+        apart = [(array[places], len(places))] if has_rows else [(array, stored.record.rows)]
+        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, apart=apart)
         widened[name] = _widened(profile, own, axis=axis, is_real=is_real)
     return widened
 
