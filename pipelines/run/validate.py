@@ -218,6 +218,10 @@ class _Validator:
             return entry
         from paritygate.pipelines.run.diagnosis import FP32_EXPORT
 
+        own = entries.get(f"{artifact.variant.format}-fp32")
+        if own is not None and own.verdict == Verdict.FAIL:
+            # OpenVINO's own conversion may be wrong, and that of ONNX not.
+            return entry.with_result(with_fp32_base(result, own.variant, own.verdict))
         known = entries.get(FP32_EXPORT)
         verdict = known.verdict if known is not None else self._verdict_of_base(artifact, recording)
         return entry.with_result(with_fp32_base(result, FP32_EXPORT, verdict))
