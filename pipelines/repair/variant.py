@@ -23,6 +23,7 @@ from paritygate.pipelines.repair.result import HeldOut, RepairedVariant, held_ou
 from paritygate.pipelines.run.comparisons import RunComparison, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.diagnosis import FP32_EXPORT
 from paritygate.pipelines.run.evidence import EvidenceEntry
+from paritygate.pipelines.run.fp32_base import fp32_entry
 from paritygate.pipelines.run.variant_maker import VariantMaker
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.schema import ResolvedSpec
@@ -154,20 +155,23 @@ class _Judging:
 
     def check_fp32(self, base: Artifact | FailedVariant, entries: Mapping[str, list[EvidenceEntry]]) -> None:
         """Refuse a variant whose FP32 base does not pass, because precision would hide a fault of the conversion."""
-        if FP32_EXPORT in entries:
-            verdict = entries[FP32_EXPORT][0].verdict
+        first = {name: rows[0] for name, rows in entries.items()}
+        known = fp32_entry(Variant.parse(self.name), FP32_EXPORT, first)
+        name = FP32_EXPORT if known is None else known.variant
+        if known is not None:
+            verdict = known.verdict
         elif isinstance(base, FailedVariant):
             verdict = base.verdict
         else:
             verdict = self._result("base", comparison_of(self.run, base, self.recording, _CPU)).verdict
         if verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}:
             return
-        msg = f"{FP32_EXPORT}, from which it is made, "
+        msg = f"{FP32_EXPORT}, from which it is made, " if name == FP32_EXPORT else f"{name} "
         if verdict == Verdict.FAIL:
             msg += "does not pass either, so precision is not the cause"
         else:
             msg += f"could not be measured ({verdict}), so nothing shows that precision is the cause"
-        command = _diagnose(self.run, FP32_EXPORT)
+        command = _diagnose(self.run, name)
         raise UnrepairedError(msg, hint="find the operator that differs", command=command)
 
     def held_out(self, artifact: Artifact) -> HeldOut:

@@ -59,7 +59,7 @@ _WORDS = (
     ("slice", "stridedslice", "select"),
     ("cast", "to"),
     ("where", "select", "selectv", "maskedfill"),
-    ("layernorm", "mvn"),
+    ("layernorm", "mvn", "groupnorm", "instancenorm"),
     ("batchnorm", "fusedbatchnormv", "nativebatchnorm", "fusedbatchnorm"),
     ("relu", "clamp", "clip"),
     ("mul", "multiply"),
