@@ -221,7 +221,7 @@ def _run_probe(
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
         error = error or f"while the candidate ran, {internal_error_message(err)}"
-        failures = judged.repro_commands
+        failures = judged.failed_alone
     findings = judged.findings
     return ProbeOutcome(
         name=probe.name,
@@ -329,7 +329,7 @@ class JudgedProbe:
         self._profiles = recording.profiles
         self._together = _Scale.of(recording.profiles, question)
         self._all = OutputComparison(self._together.plan, names_rows=False)
-        self.repro_commands: list[ProbeFailure] = []
+        self.failed_alone: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit.
         self.reference_noise: Words = ()
@@ -533,7 +533,7 @@ class JudgedProbe:
 
     def fail(self, failed: FailedBatch) -> None:
         """Record a failed batch."""
-        self.repro_commands.append(self._kept(failed, is_stored=len(self.repro_commands) < FAILURES_KEPT))
+        self.failed_alone.append(self._kept(failed, is_stored=len(self.failed_alone) < FAILURES_KEPT))
 
     def _take(self, failed: FailedBatch) -> None:
         """Record rows of a batch that differ, either where samples are or where no sample is."""
@@ -548,9 +548,9 @@ class JudgedProbe:
         if words not in self._findings:
             self._findings[words] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
             if not failed.is_finding:
-                self.repro_commands.append(self._findings[words])
+                self.failed_alone.append(self._findings[words])
         elif not failed.is_finding:
-            self.repro_commands.append(self._kept(failed, is_stored=False))
+            self.failed_alone.append(self._kept(failed, is_stored=False))
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
@@ -572,12 +572,12 @@ class JudgedProbe:
     @property
     def failed(self) -> int:
         """The number of batches that have failed so far."""
-        return len(self.repro_commands)
+        return len(self.failed_alone)
 
     def failures(self) -> list[ProbeFailure]:
         """Return the failed batches; if none failed alone, the failure of all of them together."""
-        if self.repro_commands:
-            return self.repro_commands
+        if self.failed_alone:
+            return self.failed_alone
         # A lower precision's mean is judged on real rows: probes hold more rare values than those.
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
