@@ -152,7 +152,6 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
 
 
 def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each folder, and the digest of its names of installed packages."""
     path = ""
     try:
         for path in folders:
@@ -162,7 +161,6 @@ def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str, str]]:
-    """Yield each opened file, and its digest."""
     for path, identity in accesses.files.items():
         try:
             state = os.stat(path)  # noqa: PTH116 - as it was written
@@ -249,7 +247,6 @@ def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding
 
 
 def _difference(path: str, kind: str, before: object, run: Path) -> str:
-    """Return a message on the change of a path."""
     if kind == _ABSENT:
         return f"{_shown(path, run)} is there now"
     if kind == _IMPORT and (ending := ending_added(path, str(before))) is not None:
@@ -282,7 +279,6 @@ def _is_so(path: str, kind: str, value: object, memory: DigestCache) -> bool:
 
 
 def _state_now(path: str, kind: str, memory: DigestCache) -> object:
-    """Return the state of a path, of the given kind, or raise an OSError."""
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)
     if kind == _BYTECODE:

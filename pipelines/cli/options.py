@@ -146,7 +146,6 @@ class _FiniteFloat(click.FloatRange):
     """A finite number: for Click, NaN is within every range, and infinity above every bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Return the number, or raise a `BadParameter`."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -295,7 +294,6 @@ def two_file_options(command: _Command) -> Callable[..., Any]:
 
 
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
-    """Return the option of a row of the table of rules."""
     name, _, metavar = rule.option.partition(" ")
     settings: dict[str, Any] = {"metavar": metavar or None}
     if rule.default is not None:
@@ -399,7 +397,6 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
 
 
 def _called_with(*more: str) -> str:
-    """Return the command as it was called, with more words."""
     context = click.get_current_context()
     words = ["convert-and-validate", str(context.command.name)]
     for param in context.command.params:

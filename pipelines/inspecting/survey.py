@@ -313,7 +313,6 @@ def _usual(shape: tuple[int | str, ...], axis: int) -> Dim:
 
 
 def _within(allowed: Dim | None, usual: Dim) -> Dim:
-    """Return the usual sizes as far as they are allowed."""
     if allowed is None:
         return usual
     low, opt, high = (min(max(size, allowed.min), allowed.max) for size in (usual.min, usual.opt, usual.max))

@@ -93,7 +93,6 @@ class _Worker:
         self.check_s += time.perf_counter() - begin
 
     def calls_at(self, batch_size: int) -> list[Mapping[str, NDArray[np.generic]]]:
-        """Return the inputs of the calls at a batch size."""
         if batch_size not in self.calls:
             self.calls[batch_size] = calls_of(self.instances[0].inputs, batch_size)
         return self.calls[batch_size]

@@ -66,13 +66,10 @@ def _answer(case: Case, batch: Batch) -> Arrays | None:
 
 
 class _Reader:
-    """Answers in the order of their batches."""
-
     def __init__(self, answers: Sequence[Arrays]) -> None:
         self._answers = iter(answers)
 
     def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return the next answer."""
         del batch
         return dict(next(self._answers))
 

@@ -124,7 +124,6 @@ class MatchComparison:
             raise UsageError(msg, hint=f"the numbers of a detection lie along the other axis: add axis={other}")
 
     def _tallies(self, batch: Batch, row: int) -> list[Tally]:
-        """Return the tallies of a row: of all rows, and of its value of each stratum."""
         apart = [values.setdefault(str(batch.strata[name][row]), Tally()) for name, values in self._apart.items()]
         return [self._all, *apart]
 

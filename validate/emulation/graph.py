@@ -129,8 +129,6 @@ def _check_asked(precision: Precision, found: tuple[Precision, ...], model: onnx
 
 
 class _Emulation:
-    """One model being rewritten."""
-
     def __init__(self, model: onnx.ModelProto, converted: Mapping[int, Precision]) -> None:
         self._model = model
         # The precision that a tensor of an element type is rounded to, where it is not the type's own.

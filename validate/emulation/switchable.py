@@ -117,8 +117,6 @@ def make_switchable(
 
 
 class _Switching:
-    """One model being rewritten."""
-
     def __init__(
         self, model: onnx.ModelProto, lowered: Mapping[str, Lowering], rounding: Rounding, folder: Path | None
     ) -> None:
@@ -189,7 +187,6 @@ class _Switching:
             self._rounded[targets[position]] = rounded
 
     def _read(self, node: onnx.NodeProto, position: int, gate: str) -> str:
-        """Return the name of an input of a node as its switch wants it."""
         name = node.input[position]
         target = self._names.new(f"{name}_for_{node.name}")
         if name in self._constants:

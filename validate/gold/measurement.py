@@ -177,8 +177,6 @@ def _limit(rule: GoldRule, reference: float) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """The rows that carry gold."""
-
     candidate: NDArray[np.float64]
     reference: NDArray[np.float64]
     gold: NDArray[np.float64]

@@ -429,7 +429,6 @@ class OutputComparison:
         return rows | {name: self._other_rows[name] for name in self._others() if name in self._other_rows}
 
     def _others(self) -> list[str]:
-        """Return the outputs that are compared exactly."""
         is_known = {*self._plan.argmax_of, *self._folded}
         return [name for name, profile in self._plan.profiles.items() if not profile.is_float and name not in is_known]
 

@@ -303,7 +303,6 @@ def _looked_at(array: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def _limits_looked_at(seen: SeenBatch, output: str) -> NDArray[np.float64]:
-    """Return the limit of each value of an output of the reference that is compared."""
     expected = seen.peers[output].astype(np.float64)
     limits = seen.limits[output].of_values("max_abs_diff", expected)
     return _looked_at(np.broadcast_to(limits, expected.shape))

@@ -118,12 +118,10 @@ class _RowsTogether:
             self._flush()
 
     def end_pass(self) -> None:
-        """Mark the end of a pass."""
         self._flush()
         self.comparison.end_pass()
 
     def finish(self) -> Measurement:
-        """Return all figures."""
         return self.comparison.finish()
 
     def _flush(self) -> None:

@@ -42,7 +42,6 @@ class Allowance:
     """
 
     def __init__(self, samples: SamplesCost, *, clock: Callable[[], float] = time.process_time) -> None:
-        """Start the clock."""
         self._clock = clock
         rows = max(samples.rows, 1)
         self._values_of_row = max(samples.values / rows, 1.0)

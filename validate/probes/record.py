@@ -303,7 +303,6 @@ class _RowsAlone:
         self._bytes_left = _BYTES_OF_ROWS
 
     def run(self, inputs: Outputs, *, rows: int) -> Outputs:
-        """Return the outputs on this many rows."""
         if rows > 1:
             return self._runner.run(inputs)
         key = b"".join(repr(array.shape).encode() + array.tobytes() for array in inputs.values())

@@ -320,7 +320,6 @@ class JudgedProbe:
     """Judges every batch alone, to locate faults, and all of them together, for the mean."""
 
     def __init__(self, recording: ProbesRecording, question: ProbeQuestion, *, name: str) -> None:
-        """Start without batches."""
         self._question = question
         self._name = name
         # The outputs that are compared.
@@ -669,8 +668,6 @@ def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Scale:
-    """The limits of a batch, or of all together."""
-
     plan: ComparisonPlan
 
     def with_wider_mean(self) -> _Scale:

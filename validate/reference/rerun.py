@@ -36,11 +36,7 @@ _ROWS = 32
 
 
 class _Asked(Protocol):
-    """A model that runs."""
-
-    def run(self, inputs: Arrays) -> Arrays:
-        """Return all outputs."""
-        ...
+    def run(self, inputs: Arrays) -> Arrays: ...
 
 
 class OtherBatches:

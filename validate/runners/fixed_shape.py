@@ -180,7 +180,6 @@ def _check_is_of(rule: FixedShape, found: Signature) -> None:
 
 
 def _sizes(signature: Signature, inputs: Arrays) -> dict[str, int]:
-    """Return the size of each symbolic dim of the inputs."""
     sizes: dict[str, int] = {}
     for spec in signature.inputs:
         for dim, size in zip(spec.shape or (), inputs[spec.name].shape, strict=False):

@@ -43,8 +43,6 @@ class SwitchableModel:
 
 
 class _Keeping(Runner):
-    """A session with its switches set."""
-
     _what = "onnxruntime failed in emulation"
 
     def __init__(

@@ -115,7 +115,6 @@ def _check_lengths(batch: Batch, name: str, other: str, dim: str) -> None:
 
 
 def _check_declared(batch: Batch, spec: TensorSpec, axis: int, found: tuple[int, ...], sizes: Dim) -> None:
-    """Check that one axis of an input is within the sizes declared of its dim."""
     size, dim = found[axis], spec.shape[axis] if spec.shape else None
     is_of_rows = axis == 0 and size == batch.rows
     if is_of_rows or sizes.min <= size <= sizes.max:

@@ -189,7 +189,6 @@ class _Shapes:
     _may_be: dict[_Axis, list[str]] = field(default_factory=dict)
 
     def add(self, tensors: Mapping[str, Any], dims: Mapping[str, int]) -> None:
-        """Add the tensors of one answer, with the sizes of the named dims in it."""
         for name, tensor in tensors.items():
             self.dtypes[name] = dtype_of(tensor)
             shape = self.shapes.setdefault(name, list(tensor.shape))

@@ -161,8 +161,6 @@ def _bits_of(value: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flat:
-    """Builds flat rows of one input."""
-
     rows: Rows
     name: str
     at: Sequence[int]

@@ -86,8 +86,6 @@ class SessionPlan:
 
 
 class _ProbeModule(Protocol):
-    """The interface of a session probe's module."""
-
     def ask(self, session: SessionProbe, plan: SessionPlan) -> str:
         """Run the batches; return why nothing ran, or an empty text."""
         ...
@@ -104,7 +102,6 @@ class SessionProbe:
         asked: Sequence[RerunBatch],
         question: ProbeQuestion,
     ) -> None:
-        """Start without results."""
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(recording, question, name=name)

@@ -94,7 +94,6 @@ def _wide(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - what NumPy takes
 
 
 def _put(body: Any, path: str, value: Any) -> Any:  # noqa: ANN401 - JSON data
-    """Return a body with a value at a field."""
     if path == BODY:
         return value
     name, _, rest = path.partition(".")
