@@ -192,8 +192,7 @@ class MatchComparison:
     def take_in(self, other: MatchComparison) -> None:
         """Add the figures of the rows that come next, by the same rule, from ended passes."""
         if None not in {self._numbers, other._numbers} and self._numbers != other._numbers:
-            msg = f"detections of {self._numbers} and of {other._numbers} numbers"
-            raise ValueError(msg)
+            raise ValueError(f"detections of {self._numbers} and of {other._numbers} numbers")
         self._numbers = self._numbers or other._numbers
         self._all.take_in(other._all)
         for name, values in other._apart.items():

@@ -165,8 +165,7 @@ class OpenInferenceGrpc:
             what = f"speaks gRPC, and not the Open Inference Protocol ({code.name})"
             msg = f"the server at {self._host} {what}{quoted(details)}"
             return BackendError(msg, hint="give the gRPC port of the server, such as 8001 of Triton")
-        msg = f"the server answered {words}"
-        return BackendError(msg, hint="look in the server's log for the reason")
+        return BackendError(f"the server answered {words}", hint="look in the server's log for the reason")
 
 
 def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a message of the protocol
