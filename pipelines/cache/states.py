@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from paritygate.files import digest_of_json
 from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
@@ -29,8 +29,6 @@ from paritygate.pipelines.process.file_access.states import (
     target_of,
 )
 from paritygate.text import from_here
-
-_T = TypeVar("_T")
 
 _ABSENT = "absent"
 _BYTECODE = "bytecode"
@@ -192,15 +190,11 @@ def union_outside_run(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read outside of its folder."""
     merged = union(reads)
     outside: dict[str, Any] = {
-        item.name: _outside_run(getattr(merged, item.name))
+        item.name: {path: value for path, value in getattr(merged, item.name).items() if not path.startswith(RUN)}
         for item in fields(Dependencies)
         if isinstance(getattr(merged, item.name), dict) and item.name != "variables"
     }
     return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
-
-
-def _outside_run(found: Mapping[str, _T]) -> dict[str, _T]:
-    return {path: value for path, value in found.items() if not path.startswith(RUN)}
 
 
 def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, set[object]]) -> str:
