@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.codec import to_data, with_finite
 from paritygate.errors import UsageError
 from paritygate.text import row_name
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Of two lists this long every pair is looked at; of longer ones that would take gigabytes.
 _MOST_DETECTIONS = 4000
@@ -76,7 +76,7 @@ class MatchComparison:
         self._most_places = 0
         self._numbers: int | None = None
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch; raise UsageError if the reference's outputs hold no detections, or too many to match."""
         rule = self._rule
         tallies = [self._tallies(batch, row) for row in range(batch.rows)]

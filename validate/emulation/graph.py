@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ConversionError, UsageError
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.functions import inline_functions
@@ -32,9 +33,7 @@ from paritygate.validate.emulation.operators import is_exact, keeps_values_insid
 from paritygate.validate.emulation.value_types import infer_all_types
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
-    from numpy.typing import NDArray
 
 _EMULATED = (*ELEMENT_TYPES, Precision.MIXED)
 # Their results are the constants they hold, which are rounded themselves.
@@ -60,7 +59,7 @@ class EmulatedGraph:
     """
 
     model: onnx.ModelProto
-    weights: Mapping[str, NDArray[np.generic]]
+    weights: Arrays
     inputs: Mapping[str, str]
     canary_input: str
     canary_outputs: Mapping[Precision, str]

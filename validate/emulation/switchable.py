@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT, load_external, load_tensor, stored_in
 from paritygate.validate.emulation.operators import is_exact
@@ -98,7 +99,7 @@ class SwitchableGraph:
     """
 
     model: onnx.ModelProto
-    weights: Mapping[str, NDArray[np.generic]]
+    weights: Arrays
     switches: tuple[str, ...]
     switch_input: str
 

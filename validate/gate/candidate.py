@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, UsageError
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.samples.feeding import fit_inputs
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from paritygate.signature import Signature
     from paritygate.validate.reference.recorded import OutputReader
     from paritygate.validate.runners.runner import Runner, RuntimeFacts
-
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 
 class RefusedInputsError(BackendError):

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.statistics import RowFigures
     from paritygate.validate.measure.tolerance import Limits
 
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Columns on the last axis that are told apart.
 _MOST_COLUMNS = 4096
@@ -53,7 +54,7 @@ class SeenBatch:
     expected: NDArray[np.generic]
     figures: RowFigures
     traits: RowTraits
-    peers: Outputs
+    peers: Arrays
     limits: Mapping[str, Limits]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name, is_float_dtype
@@ -34,8 +34,6 @@ from paritygate.validate.probes.row_subset import RowSubset, parts_of
 from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.words.sentence import Words, render, say
-
-_Outputs = Mapping[str, NDArray[np.generic]]
 
 # The mean is judged over many rows: a single row may exceed its limit legitimately.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
@@ -69,7 +67,7 @@ class FailedBatch:
     stored: StoredProbeBatch
     check: str
     words: Words
-    actual: _Outputs | None = None
+    actual: Arrays | None = None
     output: str | None = None
     limit: float | None = None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
@@ -90,9 +88,9 @@ class ProbeQuestion:
 
     rules: GateRules
     outputs: tuple[str, ...]
-    unfit: Callable[[_Outputs], str] = lambda _: ""
+    unfit: Callable[[Arrays], str] = lambda _: ""
     runtime: str = ""
-    unclipped: Callable[[Batch], _Outputs | None] = lambda _: None
+    unclipped: Callable[[Batch], Arrays | None] = lambda _: None
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
 
 
@@ -358,7 +356,7 @@ class JudgedProbe:
         edges = stored.record.edges if stored.record.is_at_edge else ()
         self._take(FailedBatch(at=at, stored=stored, check="refused", words=words, edges=edges))
 
-    def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
+    def judge(self, at: int, stored: StoredProbeBatch, actual: Arrays) -> None:
         """Judge outputs: rows that are unlike every sample apart from the others."""
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
         missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
@@ -419,7 +417,7 @@ class JudgedProbe:
             return ()
         return (beyond_calibration(part.stored.record.rows),)
 
-    def _expected(self, part: RowSubset) -> _Outputs:
+    def _expected(self, part: RowSubset) -> Arrays:
         outputs = part.stored.outputs
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
 
@@ -485,7 +483,7 @@ class JudgedProbe:
         """The first excused difference of each output under an undeclared mask."""
         return tuple(self._padded.values())
 
-    def _without_noise(self, part: RowSubset) -> _Outputs:
+    def _without_noise(self, part: RowSubset) -> Arrays:
         """Return the candidate's outputs, with the reference's own in rows that are within its noise."""
         outputs, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
@@ -602,7 +600,7 @@ def _is_size(edges: Iterable[Edge]) -> bool:
     return any(edge.kind is OutOfSampleKind.SIZE for edge in edges)
 
 
-def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
+def _broken_contract(actual: Arrays, expected: Arrays) -> Check | None:
     """Return where shapes or dtypes differ, or only the candidate is not finite; None if nowhere."""
     for name, array in expected.items():
         values = actual[name]

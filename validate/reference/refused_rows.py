@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, UsageError
 from paritygate.text import row_name
 from paritygate.validate.samples.row_digest import has_rows
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
     Run = Callable[[Arrays], object]
 
 

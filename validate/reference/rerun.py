@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.text import counted
 from paritygate.validate.measure.check import Kind
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from paritygate.validate.reference.recording import StoredBatch
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 # Rows that run one by one, or as few at a time as the model accepts, in all and of one batch.
 _ROWS_ALONE = 16

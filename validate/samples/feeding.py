@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec, is_integer_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -43,7 +44,7 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
     return fitted
 
 
-def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
+def check_shapes(batch: Batch, inputs: Arrays, signature: Signature) -> None:
     """Check that the inputs have the ranks and sizes that a model takes: fixed sizes, and those declared of its dims.
 
     A dim has one size in all inputs that share it, also in each row before padding. The number of rows is not checked,
@@ -81,7 +82,7 @@ def _hint_of_layout(sizes: Sequence[int], wanted: Sequence[int | str | None]) ->
     return ""
 
 
-def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
+def _check_dims(batch: Batch, inputs: Arrays, signature: Signature) -> None:
     # For each dim, the first input that has it, its axis, and the size.
     first: dict[str, tuple[str, int, int]] = {}
     for spec in signature.inputs:

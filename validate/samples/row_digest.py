@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -39,7 +41,7 @@ def digests_of_rows(batch: Batch, *, seed: int = 0, fill: Mapping[str, Collectio
     ]
 
 
-def _digest(inputs: Mapping[str, NDArray[np.generic]], seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
+def _digest(inputs: Arrays, seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
     state = hashlib.blake2b(digest_size=DIGEST_BYTES, salt=(seed % 2**128).to_bytes(16, "little"))
     for name in sorted(inputs):
         content = _content(np.asarray(inputs[name]), fill.get(name, _ZERO))
