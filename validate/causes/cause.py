@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.models.source import ModelRef
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.measures import GateResult
@@ -17,7 +17,6 @@ from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.samples.split import RowsLeftOut
 
 if TYPE_CHECKING:
-    from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data, with_finite
 from paritygate.errors import UsageError
 from paritygate.text import row_name
@@ -25,8 +25,6 @@ from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
 
 
 # Of two lists this long every pair is looked at; of longer ones that would take gigabytes.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison
@@ -31,9 +31,6 @@ from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import noise_checks
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.words.sentence import say
-
-if TYPE_CHECKING:
-    from paritygate.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
@@ -23,8 +23,6 @@ from paritygate.validate.words.sentence import say
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
 
 
 # Checks that are never excused.

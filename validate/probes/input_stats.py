@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.probes.inputs.orders import OrderState
 from paritygate.validate.probes.inputs.padding import Padding, PaddingSeen, kinds_by_row, real_positions
@@ -19,8 +19,6 @@ from paritygate.validate.probes.inputs.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
 
 
 # Distinct values stored per input: enough to tell a mask or a class from ids.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.text import counted
 from paritygate.validate.measure.check import Kind
@@ -22,7 +22,6 @@ from paritygate.validate.words.sentence import say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
     from paritygate.validate.measure.profile import OutputProfile
     from paritygate.validate.reference.recording import StoredBatch
     from paritygate.validate.runners.runner import Runner

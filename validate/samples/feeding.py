@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec, is_integer_dtype
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
     from paritygate.signature import Dim, Signature
 
 _COLUMN_RANK = 2

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.models.example import dtype_of
 from paritygate.signature import BATCH, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
 
 # Returns the arrays that the model took of a batch, and the tensors that it returned, by name.
 Answer = Callable[["Arrays"], tuple[Mapping[str, Any], Mapping[str, Any]]]

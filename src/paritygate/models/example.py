@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from paritygate.batch import Arrays
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError, ZeroRowsError
 from paritygate.models.named_call import is_default_output_name, outputs_by_name
 from paritygate.signature import BATCH, Signature, TensorSpec, is_integer_dtype, name_unknown_dims
@@ -14,8 +14,6 @@ from paritygate.signature import BATCH, Signature, TensorSpec, is_integer_dtype,
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
