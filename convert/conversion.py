@@ -74,7 +74,6 @@ class Converter(Protocol):
                 cause.
             MissingBackendError: A package the converter needs is not installed.
         """
-        ...
 
 
 class ArtifactCheck(Protocol):
@@ -87,7 +86,6 @@ class ArtifactCheck(Protocol):
             ConversionError: The converter broke its promise.
             MissingBackendError: The runtime to check with is not installed.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

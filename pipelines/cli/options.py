@@ -86,6 +86,14 @@ def _check_folder(option: str, path: Path, folder: Path) -> None:
         raise UsageError(msg, hint=f"name another place with {option}")
 
 
+def check_suffix(option: str, path: Path | None, example: str, *others: str) -> None:
+    """Raise a UsageError if the file of an option has neither the suffix of the example nor one of the others."""
+    allowed = (Path(example).suffix, *others)
+    if path is not None and path.suffix not in allowed:
+        msg = f"{option} names {path} (got the suffix {path.suffix!r}, expected {' or '.join(allowed)})"
+        raise UsageError(msg, hint=f"write for example {option} {example}")
+
+
 class LocalPath(click.Path):
     """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
 

@@ -38,11 +38,9 @@ class Rounding(Protocol):
 
     def constant(self, node: str, position: int, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return the constant at an input of a node as the lowered node reads it."""
-        ...
 
     def nodes(self, name: str, target: str) -> Iterator[onnx.NodeProto]:
         """Yield the nodes that make `target`, the rounded value, of the value called `name` in the original."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

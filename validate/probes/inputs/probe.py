@@ -147,4 +147,3 @@ class Probe(Protocol):
 
     def derive(self, context: ProbeContext) -> Iterator[ProbeBatch]:
         """Yield batches, the same for the same context; none where the probe does not apply."""
-        ...

@@ -87,7 +87,6 @@ class SessionPlan:
 class _ProbeModule(Protocol):
     def ask(self, session: SessionProbe, plan: SessionPlan) -> str:
         """Run the batches; return why nothing ran, or an empty text."""
-        ...
 
 
 class SessionProbe:
