@@ -151,7 +151,6 @@ class Fixer(Protocol):
         Raises:
             ConversionError: The dims could not be fixed.
         """
-        ...
 
 
 def fix_and_check(job: ConversionJob, target_format: str, rule: FixedShape) -> Conversion:

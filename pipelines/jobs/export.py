@@ -173,7 +173,6 @@ def _undeclared(name: str, declaration: str) -> UsageError:
 
 
 def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) -> Signature:
-    """Return the signature with the declared sizes of dims."""
     tensors = (*signature.inputs, *signature.outputs)
     has_nameless = any(spec.shape is None or None in spec.shape for spec in tensors)
     for name in declared:

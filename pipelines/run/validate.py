@@ -194,8 +194,6 @@ def _reused(run: RunFolder) -> tuple[str, ...]:
 
 
 class _Validator:
-    """Makes the comparisons of a run, each in its own job."""
-
     def __init__(
         self, run: RunFolder, *, time_limit_s: float, progress: Progress, probes: Collection[str] | None
     ) -> None:

@@ -41,8 +41,7 @@ class TensorPart(SpecPart):
     @classmethod
     def _check_dtype(cls, dtype: str) -> str:
         if dtype not in DTYPES:
-            msg = f"a dtype needs its NumPy name, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}"
-            raise ValueError(msg)
+            raise ValueError(f"a dtype needs its NumPy name, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}")
         return dtype
 
 

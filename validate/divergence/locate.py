@@ -345,7 +345,6 @@ class _Search:
         return max(self._errors_of(_outputs_of(self._ours, self._feeds, values)).values(), default=0.0)
 
     def _is_behind(self, output: str, places: Sequence[Located]) -> bool:
-        """Return whether the output is computed from one of the places."""
         named = {name for place in places for name in place.candidate_nodes}
         waiting, seen = [output], set[str]()
         while waiting:

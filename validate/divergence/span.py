@@ -151,7 +151,6 @@ class Spans:
         return found
 
     def _until(self, graph: TensorGraph, matching: Matching, name: str) -> list[onnx.NodeProto]:
-        """Return the nodes that compute the tensor from tensors with a partner."""
         names: set[str] = set()
         waiting = [name]
         while waiting:

@@ -136,7 +136,6 @@ class Recorder:
         return result
 
     def _replaced(self, result: Any, outputs: Sequence[str]) -> Any:  # noqa: ANN401 - of any operator
-        """Return the result with the given values in it."""
         import torch
         from torch.utils import _pytree
 

@@ -34,7 +34,6 @@ class TorchValues:
     """
 
     def __init__(self, runner: TorchRunner, feed: Feed) -> None:
-        """Record one run."""
         self._runner = runner
         self._places = Places(runner)
         first = self._recorded(feed, (), {})
