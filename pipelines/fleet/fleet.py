@@ -99,8 +99,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
         specs += sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file()) or [text]
     twice = next((spec for at, spec in enumerate(specs) if spec in specs[:at]), None)
     if twice is not None:
-        msg = f"the spec {twice} occurs twice"
-        raise UsageError(msg, hint="name each spec once")
+        raise UsageError(f"the spec {twice} occurs twice", hint="name each spec once")
     return specs
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import backend_state
+from paritygate.batch import Arrays
 from paritygate.codec import from_data
 from paritygate.errors import ParitygateError
 from paritygate.models.recorded_source import check_is_recorded
@@ -35,9 +36,6 @@ from paritygate.validate.runners.onnxruntime_providers import prepare_process, s
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from paritygate.models.loading import LoadedModel
     from paritygate.pipelines.benchmark.inputs import RowPool
 
@@ -73,7 +71,7 @@ class _Worker:
     peak_memory_bytes: int = 0
     notes: tuple[str, ...] = ()
     instances: list[Instance] = field(default_factory=list)
-    calls: dict[int, list[Mapping[str, NDArray[np.generic]]]] = field(default_factory=dict)
+    calls: dict[int, list[Arrays]] = field(default_factory=dict)
 
     def grow(self, concurrency: int) -> list[Instance]:
         """Return this many instances, loading those that are missing."""
@@ -92,8 +90,7 @@ class _Worker:
         _forget_peak()
         self.check_s += time.perf_counter() - begin
 
-    def calls_at(self, batch_size: int) -> list[Mapping[str, NDArray[np.generic]]]:
-        """Return the inputs of the calls at a batch size."""
+    def calls_at(self, batch_size: int) -> list[Arrays]:
         if batch_size not in self.calls:
             self.calls[batch_size] = calls_of(self.instances[0].inputs, batch_size)
         return self.calls[batch_size]

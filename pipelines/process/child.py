@@ -467,7 +467,6 @@ def _log_lines(job: ChildJob) -> list[str]:
 
 
 def _end_as_cause(job: ChildJob) -> RuntimeError:
-    """Return the end of the log as an error that `--debug` prints."""
     return RuntimeError(f"in the job's process:\n{_end_of_log(job)}")
 
 
