@@ -120,6 +120,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "onnx-mixed": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_mixed"),
     "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
     "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
+    "openvino-mixed": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_mixed"),
     "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino.openvino_to_int8"),
     "tensorrt-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.engine.onnx_to_tensorrt"),
     "tensorrt-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.engine.onnx_to_tensorrt"),

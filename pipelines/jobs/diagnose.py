@@ -19,7 +19,8 @@ from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.divergence.locate import locate_in
 from paritygate.validate.divergence.result import Divergence, Minimal
-from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
+from paritygate.validate.divergence.stages import locate_stage
+from paritygate.validate.runners.endpoint.stages import Stage, stages_of
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.tensors.emulated_values import EmulatedValues

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Each of these modules offers `find(case)`, which yields causes that need no trial, in this order.
 FACTS: Mapping[str, str] = {
+    "stages": "paritygate.validate.causes.stages",
     "training_mode": "paritygate.validate.causes.training_mode",
     "intermittent": "paritygate.validate.causes.intermittent",
 }

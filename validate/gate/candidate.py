@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from paritygate.models.loading import LoadedModel
     from paritygate.signature import Signature
     from paritygate.validate.reference.recorded import OutputReader
     from paritygate.validate.runners.runner import Runner, RuntimeFacts
@@ -84,6 +85,11 @@ class ModelCandidate:
     def signature(self) -> Signature:
         """Inputs and outputs of the model."""
         return self._runner.signature
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model that was opened."""
+        return self._runner.loaded
 
     @property
     def facts(self) -> RuntimeFacts:

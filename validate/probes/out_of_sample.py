@@ -250,7 +250,7 @@ class _OfInput:
                 low=in_full(min(low, float(finite.min()))), high=in_full(max(high, float(finite.max())))
             ),
             if_it_never_occurs=self._roles(low=in_full(low), high=in_full(high))
-            if np.isfinite(middle) and is_one
+            if np.isfinite(middle) and is_one and bool((finite < low).any() or (finite > high).any())
             else "",
             is_declared_not_to_occur=any(are_excluded),
         )

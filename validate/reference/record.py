@@ -19,12 +19,11 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.measure.broken_rows import BrokenRows
+from paritygate.validate.measure.channel_axis import axis_of_units, channel_axes, has_columns
 from paritygate.validate.measure.check import Kind
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import (
     OutputProfile,
-    has_columns,
-    infer_channel_axis,
     profile_outputs,
     with_activation_floors,
 )
@@ -346,13 +345,14 @@ def profile_all(
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None] if signature else []
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
-        axis = None
+        axis, arrays = None, _StoredArrays(read=read, name=name)
         if is_float_dtype(dtype):
-            axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
+            axis = axes.get(name)
+            if axis is None:
+                axis = axis_of_units(arrays, channel_axes(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
-        arrays = _StoredArrays(read=read, name=name)
         profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
     return profiles
 

@@ -39,7 +39,8 @@ class RuntimeFacts:
     name what was not seen yet and weakens a pass, `provider_warnings` what the provider leaves open or changes.
     `may_be_called_at_once` allows `run` from several threads. `classes` of an output's columns are those that the model
     names. Of a server, `answered_as` are the versions in its answers, and `largest_batch` the most rows of a request,
-    None if unknown. `half_precision` is `float16` or `bfloat16` where a PyTorch module computes in it.
+    None if unknown. `unread` are outputs that the signature lacks. `half_precision` is `float16` or `bfloat16` where a
+    PyTorch module computes in it.
     """
 
     runtime: str
@@ -56,6 +57,7 @@ class RuntimeFacts:
     classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     answered_as: tuple[str, ...] = ()
     largest_batch: int | None = None
+    unread: tuple[str, ...] = ()
     half_precision: str | None = None
 
 
@@ -182,9 +184,9 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     except UnicodeDecodeError as err:
         msg = f"the output {spec} holds bytes that are not UTF-8: {err.object!r}"
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
-    wrong = next((value for value in texts if not isinstance(value, str) or value.endswith("\0")), None)
-    if wrong is not None:
-        msg = f"the output {spec} holds {wrong!r}, which is not text, or ends in a null character and would lose it"
+    wrong = [value for value in texts if not isinstance(value, str) or value.endswith("\0")]
+    if wrong:
+        msg = f"the output {spec} holds {wrong[0]!r}, which is not text, or ends in a null character and would lose it"
         raise BackendError(msg, hint=_IGNORE_OUTPUT)
     return np.asarray(texts, dtype=str).reshape(array.shape)
 

@@ -137,7 +137,7 @@ class KerasRunner(TensorflowRunner):
         if not unused:
             return self._facts
         note = f"the model also returns {', '.join(unused)}, which the signature does not have"
-        return replace(self._facts, notes=(*self._facts.notes, note))
+        return replace(self._facts, notes=(*self._facts.notes, note), unread=tuple(unused))
 
     def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         import tensorflow as tf

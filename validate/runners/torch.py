@@ -243,7 +243,7 @@ class TorchRunner(Runner):
         if not unused:
             return self._facts
         note = f"the module also returns {', '.join(unused)}, which the signature does not have"
-        return replace(self._facts, notes=(*self._facts.notes, note))
+        return replace(self._facts, notes=(*self._facts.notes, note), unread=tuple(unused))
 
     def _reason(self, err: Exception) -> str:
         return torchscript_file.reason_in_torchscript(err) or reason_of(err)

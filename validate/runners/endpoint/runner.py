@@ -153,14 +153,25 @@ class EndpointRunner(Runner):
         if self._largest_batch is not None and rows > self._largest_batch:
             msg = f"the server accepts {self._largest_batch} rows per request (got {rows}): lower --batch-size"
             raise ValueError(msg)
-        answers = self._server.ask(feed, self._own.outputs if self._is_described else ())
+        answers = answer_of(self._server, feed, self._own.outputs, is_described=self._is_described)
         self._has_answered = True
-        missing = [spec.name for spec in self._own.outputs if spec.name not in answers]
-        if missing:
-            msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(answers) or 'nothing'})"
-            raise ValueError(msg)
-        for spec in self._own.outputs:
-            array = answers[spec.name]
-            dtype = "string" if array.dtype.kind == "O" else dtype_name(array.dtype)
-            check_answer(spec if self._is_described else replace(spec, shape=None), dtype, array.shape)
         return [answers[spec.name] for spec in self._own.outputs]
+
+
+def answer_of(
+    server: Server, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec], *, is_described: bool = True
+) -> dict[str, NDArray[np.generic]]:
+    """Return the answer of a server, which has to have these outputs; the server may describe them.
+
+    It raises as the calls of `Server`, and ValueError where an output is missing.
+    """
+    answers = server.ask(feed, outputs if is_described else ())
+    missing = [spec.name for spec in outputs if spec.name not in answers]
+    if missing:
+        msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(answers) or 'nothing'})"
+        raise ValueError(msg)
+    for spec in outputs:
+        array = answers[spec.name]
+        dtype = "string" if array.dtype.kind == "O" else dtype_name(array.dtype)
+        check_answer(spec if is_described else replace(spec, shape=None), dtype, array.shape)
+    return answers

@@ -73,7 +73,7 @@ def command(
 ) -> int:
     """Name the operators at which the model CANDIDATE parts from the model REFERENCE.
 
-    Each is an ONNX file, a .pt2 or TorchScript file, or module:callable, which returns a PyTorch module.
+    Each is a model of ONNX, PyTorch, TensorFlow, OpenVINO or TFLite, or module:callable.
     Inner tensors are matched by their values, so names need not be equal. A place is proven if the outputs agree
     once the reference's values are put there. With --run and --variant, the models are those of a run: its source
     or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
