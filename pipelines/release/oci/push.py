@@ -47,7 +47,8 @@ class Pushed:
 
     model: str
     version: int
-    reference: str  # with tag and digest
+    tag: str
+    reference: str  # with the digest
     is_new: bool  # the tag was not at it before
     is_validated: bool
     referrers: Mapping[str, str]  # the digest of each by its type
@@ -113,7 +114,8 @@ def push(
     return Pushed(
         model=details.model,
         version=details.version,
-        reference=f"{registry.place}:{tag}@{subject['digest']}",
+        tag=tag,
+        reference=f"{registry.place}@{subject['digest']}",
         is_new=is_new,
         is_validated=is_validated,
         referrers={kind: each["digest"] for kind, each in referrers.items()},
@@ -158,7 +160,7 @@ def _descriptor(kind: str, digest: str, size: int, name: str = "") -> dict[str, 
 
 
 def _list(registry: Registry, subject: str, referrers: list[dict[str, Any]]) -> None:
-    """Add artifacts to the index that stands for the list of a registry without one."""
+    """Add artifacts to the index that a registry without the API has under a tag."""
     tag, digests = subject.replace(":", "-"), {each["digest"] for each in referrers}
     before = json_of((registry.manifest(tag) or b"{}").decode()).get("manifests", [])
     others = [each for each in before if each["digest"] not in digests]
