@@ -109,9 +109,12 @@ class Registry:
         """
         url = urljoin(self._base, path)
         for is_last in (False, True):
-            # What an upload or a redirection leads to, as a store of blobs, must not get the login.
-            login = self._login if url.startswith(self._origin) else ""
-            answer = self._send(method, url, login, body=body, headers=headers)
+            with self._errors(), contextlib.ExitStack() as stack:
+                data = stack.enter_context(body.open("rb")) if isinstance(body, Path) else body
+                length = {"Content-Length": str(body.stat().st_size)} if isinstance(body, Path) else {}
+                request = urllib.request.Request(url, data, {**(headers or {}), **length}, method=method)  # noqa: S310 - of the registry
+                # A store of blobs, to which the registry may lead, must not get the login.
+                answer = self._open(request, self._login if url.startswith(self._origin) else "")
             if (body is None and answer.status == HTTPStatus.NOT_FOUND) or answer.status < HTTPStatus.MULTIPLE_CHOICES:
                 return answer
             is_unknown = answer.status == HTTPStatus.UNAUTHORIZED and not is_last
@@ -120,26 +123,13 @@ class Registry:
             answer.close()
         raise self._refused(answer)
 
-    def _send(
-        self,
-        method: str,
-        url: str,
-        login: str,
-        *,
-        body: Path | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:  # noqa: ANN401 - likewise
-        with self._errors(), contextlib.ExitStack() as stack:
-            data = stack.enter_context(body.open("rb")) if isinstance(body, Path) else body
-            request = urllib.request.Request(url, data, {**(headers or {})}, method=method)  # noqa: S310 - of the registry
-            if isinstance(body, Path):
-                request.add_header("Content-Length", str(body.stat().st_size))
-            if login:
-                request.add_unredirected_header("Authorization", login)
-            try:
-                return self._opener.open(request, timeout=_SILENCE_S)
-            except urllib.error.HTTPError as err:
-                return err
+    def _open(self, request: urllib.request.Request, login: str) -> Any:  # noqa: ANN401 - likewise
+        if login:
+            request.add_unredirected_header("Authorization", login)
+        try:
+            return self._opener.open(request, timeout=_SILENCE_S)
+        except urllib.error.HTTPError as err:
+            return err
 
     def _log_in(self, challenge: str) -> bool:
         """Do what a registry demands before it answers; return whether that is possible."""
@@ -151,7 +141,8 @@ class Registry:
             self._login = basic
         elif realm.scheme == "https" or (is_loopback(self._host) and is_loopback(realm.netloc)):
             query = urlencode({name: words[name] for name in ("service", "scope") if name in words})
-            with self._errors(), self._send("GET", f"{realm.geturl()}?{query}", basic) as answer:
+            request = urllib.request.Request(f"{realm.geturl()}?{query}")  # noqa: S310 - checked above
+            with self._errors(), self._open(request, basic) as answer:
                 data = json.loads(answer.read(_BLOCK)) if answer.status == HTTPStatus.OK else {}
                 token = data.get("token") or data.get("access_token")
             self._login = f"Bearer {token}" if token else ""

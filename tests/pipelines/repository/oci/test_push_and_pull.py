@@ -29,6 +29,8 @@ from paritygate.pipelines.release.repository import (
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.signature import SignatureStatus
+from paritygate.pipelines.release.signing.keys import read_signing_key, read_verifying_key
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.roots import Root, root_of
 
@@ -80,6 +82,29 @@ def test_a_release_comes_back_byte_for_byte_with_what_proves_it(
     assert not _push(repository, registry).is_new
     assert not _pull(tmp_path / "other", f"{registry.host}/team/scores:1").is_new
     assert len(read_records(tmp_path / "other", _MODEL)) == 1
+
+
+def test_a_signature_refers_to_its_release_and_comes_back(
+    small: SmallRegistry, tmp_path: Path, make_candidate: Make
+) -> None:
+    pytest.importorskip("securesystemslib", reason="securesystemslib is not installed")
+    from cryptography.hazmat.primitives import serialization as to
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
+    (tmp_path / "key.pem").write_bytes(private)
+    public = key.public_key().public_bytes(to.Encoding.PEM, to.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "key.pub").write_bytes(public)
+    promote(tmp_path / "repository", make_candidate(signer=read_signing_key(tmp_path / "key.pem")))
+
+    pushed = _push(tmp_path / "repository", small)
+    _pull(tmp_path / "other", f"{small.host}/team/scores:1")
+
+    assert {kind.split(".")[1] for kind in pushed.referrers} == {"paritygate", "dsse", "dev", "cyclonedx+json"}
+    found = verify_release(tmp_path / "other", _MODEL, 1, key=read_verifying_key(tmp_path / "key.pub"))
+    assert found.signature is not None
+    assert found.signature.status is SignatureStatus.VALID
 
 
 @pytest.mark.parametrize("version", ["0_1_0", "0_2_0"])
