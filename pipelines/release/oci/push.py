@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import RepositoryError
+from paritygate.errors import RepositoryError, UsageError
 from paritygate.files import digest_of_bytes, json_bytes, json_of
 from paritygate.pipelines.release.bom import bom_of
 from paritygate.pipelines.release.oci.reference import Reference
@@ -61,11 +61,13 @@ def push(
     """Copy a release whose files are verified first, and tag it last; the default tag is its version.
 
     Raises:
-        UsageError: There is no such release.
+        UsageError: There is no such release, or the reference has a digest.
         ArtifactIntegrityError: The release is corrupt.
         RepositoryError: The default tag is at something else.
         StorageError: The registry refuses, or does not answer.
     """
+    if reference.digest is not None:
+        raise UsageError(f"{reference} has a digest (expected a tag)", hint="leave out the @ and the digest")
     details = show(repository, model, which)
     check_release(repository, details)
     registry, tag = Registry(reference), reference.tag or str(details.version)

@@ -347,6 +347,8 @@ def test_a_registry_that_does_not_answer_is_one_clear_error(reference: str, tmp_
 def test_what_is_not_there_is_wrong_input(small: SmallRegistry, tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="has no"):
         _pull(tmp_path / "other", f"{small.host}/team/scores:1")
+    with pytest.raises(UsageError, match="has a digest"):
+        _push(tmp_path, small, f"@sha256:{'0' * 64}")
     with pytest.raises(UsageError, match="neither tag nor digest"):
         _pull(tmp_path / "other", f"{small.host}/team/scores")
 
