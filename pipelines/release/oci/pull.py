@@ -128,8 +128,8 @@ def _checked(content: Path, digests: Mapping[str, str], place: str) -> tuple[str
         reason=f"pulled from {place}",
     )
     manifest = read_manifest(content, record)
-    difference = compare_files(digests, recorded_files(manifest, record))
     try:
+        difference = compare_files(digests, recorded_files(manifest, record))
         model, version = check_name("model", str(manifest["model"])), int(manifest["version"])
         record = replace(record, despite=str(manifest.get("despite", "")), trust=str(manifest.get("trust", "")))
         problem = str(difference) if not difference.is_empty else _problem(manifest, record)
@@ -151,7 +151,7 @@ def _problem(manifest: Mapping[str, Any], record: Record) -> str:
         if digest != entry["digest"] or not (is_measured or entry["role"] == "source"):
             return f"{entry['name']} is not what passed"
     is_same = manifest.get("identity") in {None, identity_of(manifest["variants"], record.despite, record.trust)}
-    is_number = 0 < manifest["version"] < _MOST_VERSION
+    is_number = 0 < manifest["version"] < _MOST_VERSION and manifest["variants"]
     return "" if is_same and is_number else f"version {manifest['version']}, identity {manifest.get('identity')}"
 
 

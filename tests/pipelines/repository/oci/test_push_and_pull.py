@@ -221,6 +221,8 @@ def _rename(artifact: dict[str, Any], name: str) -> None:
         lambda _, manifest: manifest["variants"][0].update(evidence=None),
         lambda _, manifest: manifest["variants"][0].update(name="../outside"),
         lambda _, manifest: manifest["files"].pop("evidence.json"),
+        lambda _, manifest: manifest.pop("files"),
+        lambda _, manifest: manifest.update(variants=[]),
     ],
 )
 def test_a_forged_manifest_is_refused_and_nothing_is_left(
