@@ -13,6 +13,7 @@ import click
 from paritygate.pipelines.cli.options import (
     AMOUNT,
     WrittenPath,
+    check_suffix,
     endpoint_limits,
     max_answer_option,
     metrics_option,
@@ -174,13 +175,12 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
         from paritygate.models.source import parse_source
         from paritygate.pipelines.cli.console import progress_of, write_result
         from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
-        from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.process.stages import stage
         from paritygate.pipelines.release.compared import parse_release
         from paritygate.pipelines.report.terminal.printing import Shown
         from paritygate.text import counted
 
-        check_page(report)
+        check_suffix("--report", report, "load.html")
         shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
         model, which, variant = parse_release(against)
         live = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.importing import is_object_path
@@ -27,10 +27,6 @@ from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
 from paritygate.validate.tensors.opening import open_graphs
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Locate where the candidate parts from the reference, and return it as JSON data."""
@@ -46,9 +42,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
 
 
-def _minimal(
-    request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
-) -> Minimal | None:
+def _minimal(request: DiagnosisRequest, feeds: list[Arrays], found: Divergence) -> Minimal | None:
     """Write the minimal models of the first place; None if no place is named, or a model is not an ONNX file."""
     are_files = request.reference.kind is request.candidate.kind is SourceKind.ONNX
     if not found.located or request.minimal is None or not are_files:
@@ -81,7 +75,7 @@ def _stages(model: ModelRef) -> list[Stage] | None:
     return stages_of(load_source_object(model)[1]) if is_code else None
 
 
-def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, NDArray[np.generic]]]:
+def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Arrays]:
     """Return the inputs of a request by the reference's names, for each batch.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
@@ -18,13 +17,6 @@ from paritygate.pipelines.report.figures import amount
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table, facts, figure, heads, text
 from paritygate.pipelines.report.templating import template_environment
 from paritygate.text import counted, printable
-
-
-def check_page(path: Path | None) -> None:
-    """Check before the load that a page can be written to this path; raise UsageError if not."""
-    if path is not None and path.suffix != ".html":
-        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected .html)"
-        raise UsageError(msg, hint="write for example --report load.html")
 
 
 def write_page(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import InputFileError, MeasurementError, UsageError, ZeroRowsError
+from paritygate.errors import InputFileError, MeasurementError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.served_version import ReleaseNumber
@@ -61,7 +61,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     Raises:
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
         InputFileError: The captured file cannot be read, or the release accepts none of its requests.
-        ZeroRowsError: It holds no request.
+        InputFileError: It holds no request.
         MeasurementError: The answers may be those of another release.
         ParitygateError: The released file fails on a request.
     """
@@ -163,7 +163,7 @@ def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> Capture
 def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally) -> ShadowResult:
     if not tally.counts["rows"] and not tally.counts["refused"]:
         msg = f"{request.captured} holds no request"
-        raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
+        raise InputFileError(msg, hint="capture requests with their answers: see docs/shadow.md")
     _check_doubt(tally, details)
     counts: dict[str, Any] = dict(tally.counts)
     return ShadowResult(
