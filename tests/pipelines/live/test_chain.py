@@ -242,3 +242,13 @@ def test_another_normalisation_of_pictures_is_named_although_its_values_are_many
 def test_a_stage_that_is_none_is_wrong_usage(films: Films, stage: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         _compare(films, [stage, *films.code.served()[1:]])
+
+
+def test_a_server_that_is_gone_is_no_fault_of_a_stage(films: Films) -> None:
+    chain = films.code.served()
+    # Nobody listens at this port.
+    chain[1] = ("model", "http://127.0.0.1:1/v1/models/films")
+
+    result = _compare(films, chain)
+
+    assert (result.verdict, result.exit_code, result.rows) == ("error", 5, 0), str(result)
