@@ -6,9 +6,9 @@ import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.importing import is_object_path, load_object, missing_module
@@ -19,17 +19,14 @@ from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.divergence.locate import locate_in
 from paritygate.validate.divergence.result import Divergence, Minimal
-from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
+from paritygate.validate.divergence.stages import locate_stage
+from paritygate.validate.runners.endpoint.stages import Stage, stages_of
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.tensors.emulated_values import EmulatedValues
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
 from paritygate.validate.tensors.opening import open_graphs
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -46,9 +43,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
 
 
-def _minimal(
-    request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
-) -> Minimal | None:
+def _minimal(request: DiagnosisRequest, feeds: list[Arrays], found: Divergence) -> Minimal | None:
     """Write the minimal models of the first place; None if no place is named, or a model is not an ONNX file."""
     are_files = request.reference.kind is request.candidate.kind is SourceKind.ONNX
     if not found.located or request.minimal is None or not are_files:
@@ -92,7 +87,7 @@ def _stages(model: ModelRef) -> list[Stage] | None:
         raise missing_module(model.text, err) from err
 
 
-def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, NDArray[np.generic]]]:
+def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Arrays]:
     """Return the inputs of a request by the reference's names, for each batch.
 
     Raises:

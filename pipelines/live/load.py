@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
-from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, percentile_of
+from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, most_late, percentile_of
 from paritygate.pipelines.live.metrics.server_counts import ServerCounts
 from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
-from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
+from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added, interruptible
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.report.figures import amount
 from paritygate.validate.runners.endpoint.client import Pace
 
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
@@ -36,7 +37,7 @@ class _Plan:
     is_stress: bool = False
 
     def __str__(self) -> str:
-        return f"{self.users} users" if self.rate is None else f"{self.rate:g} requests a second"
+        return f"{self.users} users" if self.rate is None else f"{amount(self.rate)} requests a second"
 
 
 def check_plan(request: LoadRequest) -> None:
@@ -99,7 +100,7 @@ class _Load:
         is_right = None
         traffic = self.target.traffic
         if not reasons:
-            with traffic.interruptible():
+            with interruptible(traffic):
                 for plan in self._plans():
                     self._run(plan)
                 best = self._best()
@@ -178,7 +179,9 @@ class _Load:
         seconds = request.stress_s if plan.is_stress else request.seconds
         times = arrival_times(plan.rate, seconds, arrivals=request.arrivals, seed=request.seed)
         give_up_s = _BEHIND_STRESS * max(seconds, _BEHIND_S) if plan.is_stress else _BEHIND_S
-        return traffic.open(times, callers=plan.users, give_up_s=give_up_s)
+        # Stress waits for every answer. Any other rate has failed by then.
+        end_s = math.inf if plan.is_stress else seconds + most_late(seconds)
+        return traffic.open(times, callers=plan.users, give_up_s=give_up_s, end_s=end_s)
 
     def _step(self, plan: _Plan, window: Window[Exchange], tally: Tally, use: Use | None) -> Step:
         # While users begin, there is less load than the line says.

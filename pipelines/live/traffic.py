@@ -109,34 +109,22 @@ class Traffic:
         """Whether no more is sent, because the server is gone or the user interrupted."""
         return self.is_gone or self.is_interrupted
 
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Let the first Ctrl-C end the loop, whose answers are kept; the second one raises KeyboardInterrupt."""
-        before = signal.getsignal(signal.SIGINT)
-        # Where Ctrl-C is ignored, it stays so; other threads get no signals.
-        if threading.current_thread() is not threading.main_thread() or not callable(before):
-            yield
-            return
-
-        def interrupt(*_: object) -> None:
-            self.is_interrupted = True
-            self._stop.set()
-            signal.signal(signal.SIGINT, before)
-
-        signal.signal(signal.SIGINT, interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def interrupt(self) -> None:
+        """End the loop; its answers are kept."""
+        self.is_interrupted = True
+        self._stop.set()
 
     def closed(self, *, callers: int, seconds: float, spawn_rate: float = math.inf) -> Window[Exchange]:
         """Return the outcome of callers that wait for each answer, as far as requests are left."""
         loop = functools.partial(closed_loop, seconds=seconds, most=self.left, spawn_rate=spawn_rate)
         return self._measure(loop, callers)
 
-    def open(self, times: Sequence[float], *, callers: int, give_up_s: float) -> Window[Exchange]:
+    def open(
+        self, times: Sequence[float], *, callers: int, give_up_s: float, end_s: float = math.inf
+    ) -> Window[Exchange]:
         """Return the outcome of requests at fixed times, as far as requests are left."""
-        return self._measure(functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s), callers)
+        loop = functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s, end_s=end_s)
+        return self._measure(loop, callers)
 
     def _measure(self, loop: Callable[..., Window[Exchange]], callers: int) -> Window[Exchange]:
         # Lost requests count across loops, because a loop may be shorter than it takes to see that a server is gone.
@@ -245,6 +233,27 @@ class Traffic:
             why=str(self.difference_of(exchange)) if is_wrong else exchange.why,
             answer_of=answer_of,
         )
+
+
+@contextlib.contextmanager
+def interruptible(*traffics: Traffic) -> Iterator[None]:
+    """Let the first Ctrl-C end the loops, whose answers are kept; the second one raises KeyboardInterrupt."""
+    before = signal.getsignal(signal.SIGINT)
+    # Where Ctrl-C is ignored, it stays so; other threads get no signals.
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        for traffic in traffics:
+            traffic.interrupt()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def added(first: Tally, second: Tally) -> Tally:

@@ -19,8 +19,6 @@ _OF_FLOATS = [rule.key.partition(".")[2] for rule in RULES if rule.kind is Kind.
 
 
 class _AskedLimit(NamedTuple):
-    """A limit of one output, or the names of its columns."""
-
     key: str  # of the spec
     output: str
     size: int  # of its numbers or names
@@ -51,7 +49,6 @@ def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, Outp
 
 
 def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
-    """Yield every limit of one output in the spec, of required variants or not."""
     for name, columns in resolved.columns.items():
         yield _AskedLimit(f"outputs.{name}.columns", name, len(columns), "name")
     for rule in _OF_FLOATS:

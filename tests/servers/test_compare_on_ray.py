@@ -117,7 +117,7 @@ def _words(pid: int) -> str:
 
 def _jobs(pid: int) -> list[int]:
     """Return the processes of shards, and Ray's processes that wait for them."""
-    return [each for each in _below(pid) if "child_main" in _words(each) or _words(each).startswith("ray::call")]
+    return [each for each in _below(pid) if "child_main" in _words(each) or _words(each).startswith("ray::ShardWorker")]
 
 
 def _listening(pids: set[int]) -> set[str]:

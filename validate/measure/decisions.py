@@ -121,8 +121,7 @@ def parse_decision(text: str) -> Decision:
     for part in parts[1:]:
         key, _, number = part.partition("=")
         if key.strip() != "axis" or not _is_integer(number):
-            msg = f"decision {text!r} has {part.strip()!r} (expected axis=N)"
-            raise UsageError(msg, hint=f"write {_GRAMMAR}")
+            raise UsageError(f"decision {text!r} has {part.strip()!r} (expected axis=N)", hint=f"write {_GRAMMAR}")
         options["axis"] = int(number)
     return make_decision(output, **options)
 

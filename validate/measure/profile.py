@@ -308,7 +308,6 @@ class _Pass:
         self._nearest_fill = min(map(abs, fills), default=math.inf)
 
     def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
-        """Add every batch."""
         for block, rows in _blocks(arrays):
             left_out = left_out_of(block)
             self._add(not_a_number(block, left_out), rows, left_out)

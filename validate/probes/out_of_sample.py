@@ -108,8 +108,6 @@ def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OfInput:
-    """The values of one input that no sample holds."""
-
     name: str
     role: InputRole
     seen: InputSurvey
@@ -258,7 +256,6 @@ class _OfInput:
         )
 
     def not_finite(self, array: NDArray[np.generic]) -> Iterator[_Found]:
-        """Yield NaN and infinity that no sample holds."""
         if not is_float_dtype(array.dtype.name):
             return
         wide, declared = array.astype(np.float64), self.role.declared

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
@@ -91,7 +91,7 @@ def record_reference(
     plan: RecordPlan,
     *,
     progress: Callable[[int], None] = lambda _: None,
-    watch: Callable[[Batch, Mapping[str, NDArray[np.generic]], float], None] = lambda *_: None,
+    watch: Callable[[Batch, Arrays, float], None] = lambda *_: None,
 ) -> Recording:
     """Run the reference over all samples, store its outputs and return the recording.
 
@@ -188,7 +188,7 @@ def record_reference(
     return recording
 
 
-def _timed(answer: Callable[[], Mapping[str, NDArray[np.generic]]]) -> tuple[Mapping[str, NDArray[np.generic]], float]:
+def _timed(answer: Callable[[], Arrays]) -> tuple[Arrays, float]:
     """Return an output, and the seconds of CPU that it took."""
     before = time.process_time()
     return answer(), time.process_time() - before
@@ -281,12 +281,10 @@ class _Blanked:
         self._runner = runner
         self._positions = positions
 
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         return self.blank(self._runner.run(inputs), inputs)
 
-    def blank(
-        self, outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
-    ) -> dict[str, NDArray[np.generic]]:
+    def blank(self, outputs: Arrays, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         masked = only_valid(outputs, inputs, self._positions)
         return {name: blanked(array, left_out_of(array)) for name, array in masked.items()}
 
@@ -299,7 +297,7 @@ class _RepeatChooser:
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
         self.repeated = 0
 
-    def rows_to_repeat(self, inputs: Mapping[str, NDArray[np.generic]], rows: int) -> int:
+    def rows_to_repeat(self, inputs: Arrays, rows: int) -> int:
         shape = tuple(array.shape for array in inputs.values())
         is_new = shape not in self._shapes
         self._shapes.add(shape)
@@ -313,12 +311,8 @@ class _RepeatChooser:
 
 
 def _run_again(
-    runner: _Blanked,
-    inputs: Mapping[str, NDArray[np.generic]],
-    outputs: Mapping[str, NDArray[np.generic]],
-    rows: int,
-    batch: Batch,
-) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
+    runner: _Blanked, inputs: Arrays, outputs: Arrays, rows: int, batch: Batch
+) -> tuple[Arrays, Arrays, Arrays]:
     """Return the inputs that ran twice, and both outputs."""
     first = outputs
     if rows < batch.rows:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.loading import LoadedModel
 from paritygate.precision import Precision
@@ -92,7 +93,7 @@ class Runner(ABC):
         """Return what runs, read back from the runtime."""
         return self._facts
 
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name for one batch; the arrays belong to the caller.
 
         Raises:
@@ -126,7 +127,7 @@ class Runner(ABC):
         return None
 
     @abstractmethod
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         """Return the outputs in the order of the signature, in arrays that belong to the caller; raise any error.
 
         `feed` holds the inputs by the runtime's own names, in the order of the signature. They are the caller's, and
@@ -143,7 +144,7 @@ class Runner(ABC):
         return self._hint
 
 
-def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]) -> None:
+def check_inputs(signature: Signature, inputs: Arrays) -> None:
     """Raise BackendError unless a batch has exactly the model's inputs, dtypes, ranks and fixed sizes.
 
     Frameworks may cast, broadcast or drop inputs. Here nothing is cast or dropped, in any framework.
@@ -190,7 +191,7 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.asarray(texts, dtype=str).reshape(array.shape)
 
 
-def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
+def describe_arrays(arrays: Arrays) -> str:
     """Return names, dtypes and shapes in one line, such as `input_ids: int64[8, 64]`."""
     return "; ".join(
         f"{name}: {'text' if array.dtype.kind == 'U' else array.dtype}{list(array.shape)}"

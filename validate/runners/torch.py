@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from paritygate.backends import require_backend
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.machine import device_name
 from paritygate.models.half_precision import half_dtype
@@ -253,7 +254,7 @@ class TorchRunner(Runner):
     def _hint_for(self, err: Exception) -> str:
         return self._hint_elsewhere if any(words in str(err) for words in _ELSEWHERE) else self._hint
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         with _full_precision(self._device):
             tensors = [tensor_of(array, self._device) for array in feed.values()]
             return [array_of(output) for output in self.named(*tensors)]

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
 
 DIGEST_BYTES = 16
 _ZERO = (0.0,)
@@ -39,7 +40,7 @@ def digests_of_rows(batch: Batch, *, seed: int = 0, fill: Mapping[str, Collectio
     ]
 
 
-def _digest(inputs: Mapping[str, NDArray[np.generic]], seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
+def _digest(inputs: Arrays, seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
     state = hashlib.blake2b(digest_size=DIGEST_BYTES, salt=(seed % 2**128).to_bytes(16, "little"))
     for name in sorted(inputs):
         content = _content(np.asarray(inputs[name]), fill.get(name, _ZERO))

@@ -98,7 +98,6 @@ def _result_rows(
 
 
 def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
-    """Return the figures of each output, of labels judged by their scores, and of detections."""
     by_output: dict[str, tuple[Cell, ...]] = {}
     for name, output in result.outputs.items():
         shown = [figure(number(getattr(output, key), missing=_NOTHING)) for key in _DIFFERENCES]
