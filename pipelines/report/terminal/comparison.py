@@ -28,7 +28,7 @@ from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import as_message, counted
 
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
-_OF_NUMPY = {"function", "recorded"}
+_OF_NUMPY = {"function", "recorded outputs"}
 # Other kinds of candidates are recorded outputs.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
 # A message quotes lines like this, and ends like this if they are a log's.
