@@ -22,7 +22,7 @@ from paritygate.validate.samples.samples import open_samples
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.tolerance import Limits
+    from paritygate.validate.measure.limits import Limits
     from paritygate.validate.runners.runner import Runner
 
     Arrays = Mapping[str, NDArray[np.generic]]

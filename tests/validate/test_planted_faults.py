@@ -17,9 +17,10 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Status, Verdict, verdict_of
 from paritygate.validate.measure.decisions import Decision, parse_decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import infer_channel_axis, profile_outputs
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 
 _ROWS = 400
 _BATCH = 32

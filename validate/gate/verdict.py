@@ -20,11 +20,11 @@ from paritygate.validate.measure.bounds import (
 )
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.measurement import Measurement, Violation
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.statistics import DiffStatistics
-from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.words.sentence import Words, joined, say
 
 # Above this many values, the largest correct rounding error exceeds the limit by chance. So the 99.99 % quantile has

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from paritygate.validate.measure.limits import Limits
     from paritygate.validate.measure.row_traits import RowTraits
     from paritygate.validate.measure.statistics import RowFigures
-    from paritygate.validate.measure.tolerance import Limits
 
     Outputs = Mapping[str, NDArray[np.generic]]
 

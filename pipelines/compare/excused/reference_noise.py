@@ -20,7 +20,7 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.tolerance import Limits
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import (
     NOISE_FACTOR,

@@ -23,8 +23,8 @@ from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
-from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.graph.uses import uses_of_inputs
 from paritygate.validate.probes.input_stats import Surveyor
