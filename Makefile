@@ -143,7 +143,7 @@ live-demo: live-cost $(DEMO_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Load a real Tr
 
 # The whole folders: with the thorough tests, whose servers are processes of their own.
 live-test: $(TEST_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Test load, endurance, shadow and capture with real servers and a real proxy
-	$(BIN)/python -m pytest tests/pipelines/live tests/pipelines/shadow tests/triton/test_triton_live.py
+	$(BIN)/python -m pytest tests/pipelines/live tests/pipelines/shadow tests/triton/test_triton_live.py tests/triton/test_triton_chain.py
 
 $(SERVERS_VENV)/%/.installed: benchmarks/servers/requirements/%.txt pyproject.toml
 	$(PYTHON) -m venv $(SERVERS_VENV)/$*

@@ -125,7 +125,7 @@ def outcome_of(source: Source, wrong: onnx.ModelProto, folder: Path, seed: int) 
         for at, feed in enumerate(source.feeds(seed + 1, _HELD_OUT))
     ]
     rules = GateRules(tolerance=DEFAULT_TOLERANCES[Precision.FP32])
-    judge = Judge(open_model(source.ref, "cpu"), held_out, rules, folder)
+    judge = Judge(open_model(source.ref, "cpu"), held_out, rules, folder, rows=_ROWS * _HELD_OUT)
     if not judge.trial(open_model(candidate, "cpu")).failed:
         return HIDDEN
     feeds = source.feeds(seed, _BATCHES)

@@ -42,6 +42,14 @@ FIXERS: Mapping[str, str] = {
     "onnx": "paritygate.convert.onnx.fixed_shape",
     "openvino": "paritygate.convert.openvino.fixed_shape",
 }
+# The opsets that the exporter of a source writes.
+_OPSETS: Mapping[SourceKind, range] = {
+    SourceKind.TORCH: range(7, 26),
+    SourceKind.PT2: range(7, 26),
+    SourceKind.TORCHSCRIPT: range(7, 21),
+    SourceKind.KERAS: range(7, 19),
+    SourceKind.SAVEDMODEL: range(7, 19),
+}
 
 
 def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
@@ -51,7 +59,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     are those of the job's signature. The result has the names and ranges of dims that were promised.
 
     Raises:
-        UsageError: There is no such converter, or the job does not fit the model.
+        UsageError: There is no such converter or opset, or the job does not fit the model.
         InputFileError: The source is missing or corrupt.
         ConversionError: The converter failed or broke its promise; UnsupportedOperatorsError if operators are the
             cause.
@@ -60,6 +68,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     """
     variant = Variant(format=target_format, precision=job.precision)
     _check_exporter(job)
+    _check_opset(job)
     converter = cast("Converter", importlib.import_module(_module(job, variant)))
     # First, because minutes of converting are useless without a check.
     require_builder(target_format)
@@ -103,6 +112,15 @@ def _check_exporter(job: ConversionJob) -> None:
     raise UsageError(msg, hint="remove model.exporter, or name a module:callable that returns a torch.nn.Module")
 
 
+def _check_opset(job: ConversionJob) -> None:
+    kind = SourceKind.TORCHSCRIPT if job.exporter == "torchscript" else job.source.kind
+    allowed = _OPSETS.get(kind)
+    if job.opset is None or allowed is None or job.opset in allowed:
+        return
+    msg = f"opset {job.opset} is not supported for a model of kind {kind} (allowed: {allowed[0]} to {allowed[-1]})"
+    raise UsageError(msg, hint="set opset (also below repair.accept) to one of these, or leave it out")
+
+
 def _check_empty(job: ConversionJob) -> None:
     with storage_errors(job.folder):
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +151,6 @@ class Fixer(Protocol):
         Raises:
             ConversionError: The dims could not be fixed.
         """
-        ...
 
 
 def fix_and_check(job: ConversionJob, target_format: str, rule: FixedShape) -> Conversion:

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from paritygate.batch import Arrays
 from paritygate.engine.settings import EngineSettings
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +25,7 @@ class Calibration:
     Tool, method and activations are about ONNX. OpenVINO and TFLite quantize in one way, with the same rows.
     """
 
-    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]]  # starts at the first batch, by the names served
+    read: Callable[[], Iterator[Arrays]]  # starts at the first batch, by the names served
     tool: str  # onnxruntime or nncf
     method: str = "minmax"  # for ranges of activations: or entropy, percentile, dynamic
     activations: str = "int8"  # or uint8
@@ -51,7 +48,7 @@ class ConversionJob:
     calibration: Calibration | None = None
     files: tuple[str, ...] = ()  # read by the code of a `module:callable`, relative to its folder
     engine: EngineSettings = field(default_factory=EngineSettings)
-    rows: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # a first batch to run, or empty
+    rows: Arrays = field(default_factory=dict)  # a first batch to run, or empty
     ties: Mapping[str, str] = field(default_factory=dict)  # in all samples: {"total": "past + new"}
     exporter: str | None = None  # dynamo or torchscript; None for the first that works
 
@@ -77,7 +74,6 @@ class Converter(Protocol):
                 cause.
             MissingBackendError: A package the converter needs is not installed.
         """
-        ...
 
 
 class ArtifactCheck(Protocol):
@@ -90,7 +86,6 @@ class ArtifactCheck(Protocol):
             ConversionError: The converter broke its promise.
             MissingBackendError: The runtime to check with is not installed.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +120,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "onnx-mixed": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_mixed"),
     "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
     "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
+    "openvino-mixed": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_mixed"),
     "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino.openvino_to_int8"),
     "tensorrt-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.engine.onnx_to_tensorrt"),
     "tensorrt-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.engine.onnx_to_tensorrt"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -28,6 +28,9 @@ hypothesis.settings.load_profile("deterministic")
 # A shell that starts this in the background has it ignore Ctrl-C, and so would every tool that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# After each 700 new objects, as Python does it unasked, a twentieth of all time goes into the search for garbage.
+gc.set_threshold(50_000)
 
 _ROOT = Path(__file__).resolve().parents[1]
 _MODULES_OF_A_FRAMEWORK = 100
@@ -57,14 +60,15 @@ def _reason_without_server() -> str | None:
 _REASONS: dict[str, Callable[[], str | None]] = {
     "gpu": _reason_without_gpu,
     "serving": _reason_without_server,
-    **{marker: partial(_reason_without_backend, marker) for marker in _BACKENDS_OF_MARKER},
+    **{marker: functools.partial(_reason_without_backend, marker) for marker in _BACKENDS_OF_MARKER},
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, with its reason, each test whose marker asks for what this machine lacks."""
+    names_of = [(item, {mark.name for mark in item.iter_markers()}) for item in items]
     for marker, reason_of in _REASONS.items():
-        marked = [item for item in items if item.get_closest_marker(marker)]
+        marked = [item for item, names in names_of if marker in names]
         # Asked once, and only if some test wants it: looking for a GPU wakes the driver.
         if marked and (reason := reason_of()):
             for item in marked:
@@ -83,9 +87,17 @@ def pytest_collection_finish() -> None:
     _freeze()
 
 
+def _read_operators_once() -> None:
+    # PyTorch reads the sources of 500 operators at each export to ONNX, which is two thirds of the time of a small one.
+    module = sys.modules.get("torch.onnx._internal.exporter._registration")
+    if module is not None and not hasattr(module.ONNXRegistry.from_torchlib, "cache_info"):
+        module.ONNXRegistry.from_torchlib = staticmethod(functools.cache(module.ONNXRegistry.from_torchlib))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Leave a framework that a test imported out of each later search for garbage."""
+    _read_operators_once()
     known = len(sys.modules)
     done = yield
     if len(sys.modules) - known > _MODULES_OF_A_FRAMEWORK:

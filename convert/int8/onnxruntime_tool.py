@@ -6,10 +6,11 @@ import contextlib
 import itertools
 import logging
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.batch import Arrays
 from paritygate.convert.int8.choice import nodes_to_quantize, nothing_to_quantize
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.convert.onnx.rewrite import is_too_large, save_onnx
@@ -131,7 +132,7 @@ def _reader(calibration: Calibration) -> Any:  # noqa: ANN401 - a CalibrationDat
         def __init__(self) -> None:
             self._batches = sum(1 for _ in calibration.read())
             self._rest = calibration.read()
-            self._asked: Iterator[Mapping[str, NDArray[np.generic]]] = iter(())
+            self._asked: Iterator[Arrays] = iter(())
 
         def __len__(self) -> int:
             return self._batches

@@ -103,8 +103,7 @@ def changes_of(data: Mapping[str, Any]) -> Changes:
     for what, value in values:
         is_plain = isinstance(value, int | float | str) and not isinstance(value, bool)
         if not is_plain or (isinstance(value, float) and not math.isfinite(value)):
-            msg = f"the value of {what} is {value!r} (allowed: finite numbers, texts, lists of these, null)"
-            raise ValueError(msg)
+            raise ValueError(f"the value of {what} is {value!r} (allowed: finite numbers, texts, lists of these, null)")
     return changes
 
 

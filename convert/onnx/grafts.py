@@ -89,8 +89,7 @@ def nodes_between(graph: onnx.GraphProto, name: str, reads: Iterable[str]) -> li
 
 def unfit(why: str) -> ConversionError:
     """Return the error of a change that does not fit a conversion."""
-    msg = f"the repair does not fit the conversion: {why}"
-    return ConversionError(msg, hint=_HINT)
+    return ConversionError(f"the repair does not fit the conversion: {why}", hint=_HINT)
 
 
 def _check_opsets(model: onnx.ModelProto, source: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _OPSET = 18
-# The highest that tf2onnx converts to; it refuses others.
-_HIGHEST_OPSET = 18
 _HINT = "write it with operators that ONNX has, or serve the model as a SavedModel"
 
 
@@ -60,9 +58,6 @@ def function_to_onnx(
         ConversionError: It cannot be converted; UnsupportedOperatorsError if operators are the cause.
     """
     require_backend("tf2onnx")
-    if opset is not None and opset > _HIGHEST_OPSET:
-        msg = f"opset {opset} is not supported for TensorFlow models (the highest of tf2onnx: {_HIGHEST_OPSET})"
-        raise ConversionError(msg, hint=f"set opset {_HIGHEST_OPSET}, or leave it out")
     model, failures = _traced_and_converted(function, signature, opset or _OPSET)
     _check_operators(model, failures)
     if opset is not None and opset_of(model) != opset:

@@ -42,7 +42,6 @@ def branching_sizes(
 
 
 def _symbols(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> Iterator[tuple[Any, str]]:
-    """Yield each of the program's symbols with the name of its dim."""
     nodes = {node.name: node for node in program.graph.nodes}
     for spec, name in zip(inputs, program.graph_signature.user_inputs, strict=False):
         value = nodes[name].meta.get("val") if name in nodes else None

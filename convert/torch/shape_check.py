@@ -236,7 +236,6 @@ class _Sizes:
 
     @property
     def usual(self) -> dict[str, int]:
-        """The sizes of the trace, of the dims of inputs."""
         fed = {dim for spec in self.signature.inputs for dim in spec.shape or ()}
         return {name: size for name, size in example_sizes(self.signature, self.ties).items() if name in fed}
 

@@ -17,11 +17,12 @@ import gc
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from paritygate.batch import Arrays
 from paritygate.convert.tensorflow.function import tensor_spec
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef
@@ -30,12 +31,8 @@ from paritygate.validate.runners.runner import Runner
 from paritygate.validate.runners.tensorflow import KerasRunner, tensorflow_reason
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from paritygate.signature import Signature
 
-    Inputs = Mapping[str, NDArray[np.generic]]
 
 _T = TypeVar("_T")
 
@@ -53,7 +50,7 @@ EAGER = "Keras is called eagerly, which is slower than it is served, because it 
 class Instance:
     """A loaded model and its own thread, because thread pools belong to their caller."""
 
-    def __init__(self, runner: Runner, inputs: Sequence[Inputs]) -> None:
+    def __init__(self, runner: Runner, inputs: Sequence[Arrays]) -> None:
         self.runner = runner
         self.inputs = inputs
         self.thread = ThreadPoolExecutor(max_workers=1)
@@ -67,7 +64,7 @@ class Turn:
     takes at least `seconds`.
     """
 
-    calls: Sequence[Inputs]
+    calls: Sequence[Arrays]
     start: int
     cycle: int
     seconds: float
@@ -86,7 +83,7 @@ class TurnTimes:
     cpu_s: float
 
 
-def warm_up(instances: Sequence[Instance], calls: Sequence[Inputs], *, seconds: float) -> float:
+def warm_up(instances: Sequence[Instance], calls: Sequence[Arrays], *, seconds: float) -> float:
     """Run each input once (at least three calls), as far as seconds go; return the median latency in seconds."""
 
     def work(instance: Instance) -> list[int]:
@@ -130,11 +127,11 @@ def time_calls(instances: Sequence[Instance], turn: Turn) -> TurnTimes:
     return TurnTimes(latencies_ns=latencies, wall_s=(end - begin) / _NS_PER_S, cpu_s=cpu_s)
 
 
-def _cycle(turn: Turn, *, shift: int) -> list[Inputs]:
+def _cycle(turn: Turn, *, shift: int) -> list[Arrays]:
     return [turn.calls[(turn.start + (number + shift) % turn.cycle) % len(turn.calls)] for number in range(turn.cycle)]
 
 
-def _call_untimed(runner: Runner, cycle: Sequence[Inputs], *, seconds: float) -> None:
+def _call_untimed(runner: Runner, cycle: Sequence[Arrays], *, seconds: float) -> None:
     end = time.perf_counter() + seconds
     for inputs in cycle:
         runner.run(inputs)
@@ -142,7 +139,7 @@ def _call_untimed(runner: Runner, cycle: Sequence[Inputs], *, seconds: float) ->
             return
 
 
-def _timed_cycles(runner: Runner, cycle: Sequence[Inputs], *, seconds: float) -> tuple[int, int, list[int]]:
+def _timed_cycles(runner: Runner, cycle: Sequence[Arrays], *, seconds: float) -> tuple[int, int, list[int]]:
     latencies: list[int] = []
     begin = now = time.perf_counter_ns()
     least = begin + int(seconds * _NS_PER_S)
@@ -152,7 +149,7 @@ def _timed_cycles(runner: Runner, cycle: Sequence[Inputs], *, seconds: float) ->
     return begin, now, latencies
 
 
-def _timed(runner: Runner, inputs: Inputs) -> int:
+def _timed(runner: Runner, inputs: Arrays) -> int:
     begin = time.perf_counter_ns()
     runner.run(inputs)
     return time.perf_counter_ns() - begin

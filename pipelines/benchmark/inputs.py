@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import ZeroRowsError
 from paritygate.validate.samples.feeding import fit_inputs
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from paritygate.signature import Signature
 
-    Inputs = Mapping[str, NDArray[np.generic]]
 
 _ROWS = 64
 # Large inputs, such as pictures, would otherwise dominate the peak of memory.
@@ -33,7 +30,7 @@ class RowPool:
     blocks: tuple[Batch, ...]
     digest: str
 
-    def fitted(self, signature: Signature) -> tuple[Inputs, ...]:
+    def fitted(self, signature: Signature) -> tuple[Arrays, ...]:
         """Return the blocks as a model's inputs; raise UsageError for missing inputs, or values beyond its dtypes."""
         return tuple(fit_inputs(block, signature) for block in self.blocks)
 
@@ -87,9 +84,9 @@ def _digest(blocks: Iterable[Batch]) -> str:
     return f"sha256:{state.hexdigest()}"
 
 
-def calls_of(blocks: Iterable[Inputs], batch_size: int) -> list[Inputs]:
+def calls_of(blocks: Iterable[Arrays], batch_size: int) -> list[Arrays]:
     """Return calls of `batch_size` rows that use every row; the last ones of a block repeat rows from its start."""
-    calls: list[Inputs] = []
+    calls: list[Arrays] = []
     for block in blocks:
         rows = len(next(iter(block.values())))
         for start in range(0, rows, batch_size):

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from paritygate.files import digest_of_json
 from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
@@ -29,8 +29,6 @@ from paritygate.pipelines.process.file_access.states import (
     target_of,
 )
 from paritygate.text import from_here
-
-_T = TypeVar("_T")
 
 _ABSENT = "absent"
 _BYTECODE = "bytecode"
@@ -152,7 +150,6 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
 
 
 def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each folder, and the digest of its names of installed packages."""
     path = ""
     try:
         for path in folders:
@@ -162,7 +159,6 @@ def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str, str]]:
-    """Yield each opened file, and its digest."""
     for path, identity in accesses.files.items():
         try:
             state = os.stat(path)  # noqa: PTH116 - as it was written
@@ -194,15 +190,11 @@ def union_outside_run(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read outside of its folder."""
     merged = union(reads)
     outside: dict[str, Any] = {
-        item.name: _outside_run(getattr(merged, item.name))
+        item.name: {path: value for path, value in getattr(merged, item.name).items() if not path.startswith(RUN)}
         for item in fields(Dependencies)
         if isinstance(getattr(merged, item.name), dict) and item.name != "variables"
     }
     return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
-
-
-def _outside_run(found: Mapping[str, _T]) -> dict[str, _T]:
-    return {path: value for path, value in found.items() if not path.startswith(RUN)}
 
 
 def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, set[object]]) -> str:
@@ -249,7 +241,6 @@ def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding
 
 
 def _difference(path: str, kind: str, before: object, run: Path) -> str:
-    """Return a message on the change of a path."""
     if kind == _ABSENT:
         return f"{_shown(path, run)} is there now"
     if kind == _IMPORT and (ending := ending_added(path, str(before))) is not None:
@@ -282,7 +273,6 @@ def _is_so(path: str, kind: str, value: object, memory: DigestCache) -> bool:
 
 
 def _state_now(path: str, kind: str, memory: DigestCache) -> object:
-    """Return the state of a path, of the given kind, or raise an OSError."""
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)
     if kind == _BYTECODE:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.settings import DYNAMIC
@@ -111,10 +111,7 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
 
 
 def _calibration(
-    request: CalibrationRequest,
-    *,
-    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]],
-    facts: Mapping[str, Any],
+    request: CalibrationRequest, *, read: Callable[[], Iterator[Arrays]], facts: Mapping[str, Any]
 ) -> Calibration:
     return Calibration(
         read=read, tool=request.tool, method=request.method, activations=request.activations, facts=facts

@@ -71,7 +71,6 @@ def choose_stage(
 
 
 def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
-    """Return the conversion facts of each engine."""
     return {
         name: artifact.made_by.get("facts", {})
         for name, artifact in run.artifacts().items()
@@ -92,7 +91,6 @@ def about_what_is_there(evidence: Evidence, binding: StalenessCheck) -> Evidence
 
 
 def _check_served(choice: Choice) -> None:
-    """Check that a release has a variant for each of its devices."""
     if choice.unserved:
         names = ", ".join(candidate.name for candidate in choice.chosen)
         msg = f"nothing that would be released runs on {', '.join(choice.unserved)} (it would be: {names}"

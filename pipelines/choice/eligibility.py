@@ -91,7 +91,6 @@ class _Target:
         return self.entry.variant
 
     def verified(self, devices: tuple[str, ...]) -> Eligibility:
-        """Return the eligibility by actual runs."""
         wanted = tuple(device for device in devices if can_run_on(self.name, device))
         has_run = any(entry.evidence == "verified" for entry in self.by_device.values())
         if not wanted:

@@ -32,7 +32,7 @@ def why_these(
         parts.append(f"accepted on emulated evidence by the spec: {emulated}")
     if rules.limits:
         parts.append(f"within {_limits_in_words(rules.limits)}")
-    left_out = [_state_in_words(item, rules) for item in candidates if _is_left_out(item, rules)]
+    left_out = [f"{item.name}: {_state(item, rules)}" for item in candidates if _is_left_out(item, rules)]
     if left_out:
         parts.append(f"left out: {'; '.join(left_out)}")
     return "; ".join(parts)
@@ -141,10 +141,6 @@ def why_none(candidates: Sequence[ReleaseOption], rules: ChoiceRules, source_bro
     if not rules.limits or (source_broken and all(words.endswith(UNMEASURED) for words in source_broken)):
         return text
     return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"
-
-
-def _state_in_words(candidate: ReleaseOption, rules: ChoiceRules) -> str:
-    return f"{candidate.name}: {_state(candidate, rules)}"
 
 
 def _state(candidate: ReleaseOption, rules: ChoiceRules) -> str:

@@ -51,6 +51,8 @@ FOLDERS: Mapping[str, Mapping[str, str]] = {
         "history": "Print the log of a model.",
         "diff": "Compare two releases. The exit code is 1 if inputs or outputs changed.",
         "verify": "Check the files of a release against its manifest.",
+        "push": "Copy a release to an OCI registry.",
+        "pull": "Copy a release from an OCI registry into a repository.",
         "gc": "Delete releases that neither an alias nor a recent record names.",
     },
     "serving": {

@@ -67,8 +67,6 @@ def _warn_of_backends() -> None:
 
 
 class _Lines:
-    """Prints a line for each stage, with its time."""
-
     def __init__(self, what: str) -> None:
         self._what = what
         self._begin = time.monotonic()
@@ -77,12 +75,10 @@ class _Lines:
         """Ignore progress within a stage."""
 
     def begin(self, doing: str, names: Sequence[str]) -> None:
-        """Start the clock."""
         del doing, names
         self._begin = time.monotonic()
 
     def end(self, did: str) -> None:
-        """Print the line of the stage."""
         if did:
             for line in wrapped(f"{self._what}: {did} in {seconds_words(time.monotonic() - self._begin)}"):
                 echo(line, err=True)
@@ -100,7 +96,6 @@ class _Line:
         self._share = 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show the progress within the stage."""
         within = done / total if total else 0.0
         name = stage.partition(": ")[0]
         if name in self._names:
@@ -110,7 +105,6 @@ class _Line:
         self._show(stage)
 
     def begin(self, doing: str, names: Sequence[str]) -> None:
-        """Show that a stage begins."""
         self._doing, self._names, self._share = doing, names, 0.0
         if self._task is not None:
             self._progress.remove_task(self._task)

@@ -48,17 +48,14 @@ def engine_of(
         UsageError: An option is there that another one needs, or does not go with it.
     """
     if ray_address is not None and engine != "ray":
-        msg = "--ray-address is for --engine ray"
-        raise UsageError(msg, hint="add --engine ray")
+        raise UsageError("--ray-address is for --engine ray", hint="add --engine ray")
     if workers is None and engine is not None:
-        msg = f"--engine {engine} needs --workers N"
-        raise UsageError(msg, hint="add for example --workers 2")
+        raise UsageError(f"--engine {engine} needs --workers N", hint="add for example --workers 2")
     if workers is None:
         return None
     for option, value in without.items():
         if value is not None:
-            msg = f"--workers and {option} exclude each other"
-            raise UsageError(msg, hint="leave out one of them")
+            raise UsageError(f"--workers and {option} exclude each other", hint="leave out one of them")
     from paritygate.pipelines.scale.engine import Engine
 
     return Engine(kind=engine or "processes", workers=workers, address=ray_address)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import WrittenPath
+from paritygate.errors import ParitygateError, UsageError
+from paritygate.pipelines.cli.options import WrittenPath, check_suffix
 
 if TYPE_CHECKING:
-    from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.json_file import JsonFile
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.release.afterwards import Afterwards
@@ -68,9 +67,7 @@ class Result:
     def __post_init__(self) -> None:
         """Raise a `UsageError` if two formats are for standard output, or a report is of no known kind."""
         for report in self.reports:
-            from paritygate.pipelines.report.comparison_page import check_report_file
-
-            check_report_file(report)
+            check_suffix("--report", report, "report.html", ".md")
         if self.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
             raise UsageError(msg, hint="give --json a file, or leave one of them out")

@@ -16,7 +16,6 @@ class JsonFile:
     """The target of --json: a file, `-` for standard output, or None."""
 
     def __init__(self, target: str | None) -> None:
-        """Take the option's value."""
         self._target = target
         # A device or a pipe cannot be replaced by a file, and output to it cannot be undone.
         is_file = target not in {None, "-"} and (not (path := Path(str(target))).exists() or path.is_file())

@@ -13,6 +13,7 @@ import click
 from paritygate.pipelines.cli.options import (
     AMOUNT,
     WrittenPath,
+    check_suffix,
     endpoint_limits,
     max_answer_option,
     metrics_option,
@@ -56,6 +57,11 @@ _OF_OPEN_LOOPS = (
 )
 _OF_LOADS = (
     click.option("--against", required=True, metavar="MODEL@ALIAS", help="The release, as for compare."),
+    click.option(
+        "--reference",
+        metavar="MODEL",
+        help="Compare with this model instead of the released file, such as a list of stages for raw text.",
+    ),
     click.option("--i-may-load", "host", metavar="HOST", help="Another machine that you may load."),
     click.option(
         "--pid", type=click.IntRange(min=1), metavar="N", help="The server's process; found by its port if absent."
@@ -155,6 +161,7 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
     def loaded(  # noqa: PLR0913 - the options
         *,
         against: str,
+        reference: str | None,
         endpoint_json: Path | None,
         report: Path | None,
         metrics_port: int | None,
@@ -165,15 +172,15 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
         **others: Any,  # noqa: ANN401 - as above
     ) -> int:
         from paritygate.models.json_mapping import read_json_mapping
+        from paritygate.models.source import parse_source
         from paritygate.pipelines.cli.console import progress_of, write_result
         from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
-        from paritygate.pipelines.live.page import check_page
         from paritygate.pipelines.process.stages import stage
         from paritygate.pipelines.release.compared import parse_release
         from paritygate.pipelines.report.terminal.printing import Shown
         from paritygate.text import counted
 
-        check_page(report)
+        check_suffix("--report", report, "load.html")
         shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
         model, which, variant = parse_release(against)
         live = {
@@ -182,6 +189,7 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
             "model": model,
             "which": which,
             "variant": variant,
+            "reference": None if reference is None else parse_source(reference, Path.cwd()),
             "mapping": None if endpoint_json is None else read_json_mapping(endpoint_json),
         }
         load = command(live=live, **others)

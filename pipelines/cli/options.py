@@ -86,6 +86,14 @@ def _check_folder(option: str, path: Path, folder: Path) -> None:
         raise UsageError(msg, hint=f"name another place with {option}")
 
 
+def check_suffix(option: str, path: Path | None, example: str, *others: str) -> None:
+    """Raise a UsageError if the file of an option has neither the suffix of the example nor one of the others."""
+    allowed = (Path(example).suffix, *others)
+    if path is not None and path.suffix not in allowed:
+        msg = f"{option} names {path} (got the suffix {path.suffix!r}, expected {' or '.join(allowed)})"
+        raise UsageError(msg, hint=f"write for example {option} {example}")
+
+
 class LocalPath(click.Path):
     """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
 
@@ -146,7 +154,6 @@ class _FiniteFloat(click.FloatRange):
     """A finite number: for Click, NaN is within every range, and infinity above every bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Return the number, or raise a `BadParameter`."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -295,7 +302,6 @@ def two_file_options(command: _Command) -> Callable[..., Any]:
 
 
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
-    """Return the option of a row of the table of rules."""
     name, _, metavar = rule.option.partition(" ")
     settings: dict[str, Any] = {"metavar": metavar or None}
     if rule.default is not None:
@@ -399,7 +405,6 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
 
 
 def _called_with(*more: str) -> str:
-    """Return the command as it was called, with more words."""
     context = click.get_current_context()
     words = ["convert-and-validate", str(context.command.name)]
     for param in context.command.params:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.batch import Batch
-from paritygate.errors import ArtifactIntegrityError, CacheMissError, ParitygateError, UsageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.models.example import Example, example_of
 from paritygate.models.loading import load_model, naming_signatures
@@ -178,18 +178,15 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
 def reference_again(
     job: ComparisonJob, opened: OpenedReference, read: Callable[[], Iterator[Batch]], models: OutputCache
 ) -> Runner | None:
-    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one."""
+    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one.
+
+    Another machine may have neither the source nor its framework: raises as `open_model`, and CacheMissError.
+    """
     ref = job.source if job.reference.is_recorded else job.reference
     if ref is None:
         return None
     ref = _reference_by_order(job, ref)
-    try:
-        runner = models.opened("reference", ref, lambda: _open_model(job, ref, read))
-    except CacheMissError:
-        raise
-    except ParitygateError:
-        # Another machine may have neither the source nor its framework.
-        return None
+    runner = models.opened("reference", ref, lambda: _open_model(job, ref, read))
     if job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file():
         check_is_recorded(runner.loaded, Recording.load(job.reference.path).model)
         lacks = opened.expected.profiles.keys() - {spec.name for spec in runner.signature.outputs}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -18,8 +17,9 @@ from typing import Any
 
 from paritygate.errors import ExitCode, InputFileError, LostWorkerError, UsageError
 from paritygate.files import read_json
+from paritygate.pipelines.process.serving_child import SoftEnd
 from paritygate.pipelines.scale.engine import Engine
-from paritygate.pipelines.scale.workers import PATIENCE_S, call_all
+from paritygate.pipelines.scale.workers import call_all
 
 _SPECS = (".yaml", ".yml")
 # With another path of modules, a run would be another one for the cache. A run does not outlive the fleet.
@@ -99,8 +99,7 @@ def specs_in(texts: Sequence[str]) -> list[str]:
         specs += sorted(str(path) for path in folder.iterdir() if path.suffix in _SPECS and path.is_file()) or [text]
     twice = next((spec for at, spec in enumerate(specs) if spec in specs[:at]), None)
     if twice is not None:
-        msg = f"the spec {twice} occurs twice"
-        raise UsageError(msg, hint="name each spec once")
+        raise UsageError(f"the spec {twice} occurs twice", hint="name each spec once")
     return specs
 
 
@@ -119,42 +118,50 @@ def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None], say: Ca
         except LostWorkerError as err:
             done(_entry(request.specs[at], 0.0, ExitCode.NOT_MEASURED, {"error": err.to_json()}, ""))
 
-    with request.engine.started([here], say, are_threads_limited=False) as workers:
-        calls = [
-            functools.partial(workers.call, run_spec, spec, request.folder / f"{at:04}", request.words, here, modules)
-            for at, spec in enumerate(request.specs, start=1)
-        ]
-        call_all(calls, request.engine.workers, done=ended, stop=workers.stop)
+    with request.engine.started([here], say) as workers:
+        calls = [[spec, request.folder / f"{at:04}"] for at, spec in enumerate(request.specs, start=1)]
+        call_all(calls, request.engine.workers, lambda: workers.start(SpecWorker, request.words, here, modules), ended)
 
 
-def run_spec(spec: str, place: Path, words: Sequence[str], here: Path, modules: Sequence[str]) -> FleetEntry:
-    """Run a spec in a process of its own, and return how that ended, whatever happens.
+class SpecWorker:
+    """Runs specs, each in a process of its own. `modules` is Python's path; its own if empty."""
 
-    `place` is that of its log and JSON, without the suffix. `modules` is Python's path; its own if empty.
-    """
-    log, outcome = here / f"{place}.log", here / f"{place}.json"
-    start = [sys.executable, "-c", _COMMAND, json.dumps(list(modules)), str(os.getpid())]
-    begun = time.monotonic()
-    try:
-        with log.open("wb") as stream:
-            # In a session of its own, it gets no Ctrl-C besides the signal from here.
-            process = subprocess.Popen(  # noqa: S603 - our own command
-                [*start, "run", *words, "--json", str(outcome), "--", spec],
-                cwd=here,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait()
-            finally:
-                # A worker of Ray is interrupted. SIGINT may be ignored, as in the background of a shell.
-                process.terminate()
-                process.wait(PATIENCE_S)
-        return _entry(spec, begun, code, _outcome(outcome, log, code), str(log))
-    except OSError as err:
-        return _entry(spec, begun, ExitCode.NOT_MEASURED, {"error": {"message": str(err)}}, "")
+    def __init__(self, words: Sequence[str], here: Path, modules: Sequence[str]) -> None:
+        self._words, self._here, self._modules = words, here, modules
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end = SoftEnd()
+
+    def call(self, spec: str, place: Path) -> FleetEntry:
+        """Run a spec, and return how that ended, whatever happens.
+
+        `place` is that of its log and JSON, without the suffix.
+        """
+        log, outcome = self._here / f"{place}.log", self._here / f"{place}.json"
+        start = [sys.executable, "-c", _COMMAND, json.dumps(list(self._modules)), str(os.getpid())]
+        begun = time.monotonic()
+        try:
+            with log.open("wb") as stream:
+                # In a session of its own, it gets no Ctrl-C besides the signal from here.
+                self._process = subprocess.Popen(  # noqa: S603 - our own command
+                    [*start, "run", *self._words, "--json", str(outcome), "--", spec],
+                    cwd=self._here,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=stream,
+                    start_new_session=True,
+                )
+                code = self._process.wait()
+            return _entry(spec, begun, code, _outcome(outcome, log, code), str(log))
+        except OSError as err:
+            return _entry(spec, begun, ExitCode.NOT_MEASURED, {"error": {"message": str(err)}}, "")
+
+    def stop(self) -> None:
+        """End the run, which tidies up."""
+        if self._process is not None:
+            self._end(self._process)
+
+    def close(self) -> None:
+        """Do nothing, because no run is left."""
 
 
 def _entry(spec: str, begun: float, code: int, outcome: Mapping[str, Any], log: str) -> FleetEntry:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
@@ -295,7 +295,7 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
     return None, reason
 
 
-def _answering(loaded: LoadedModel) -> Callable[[Mapping[str, NDArray[np.generic]]], object]:
+def _answering(loaded: LoadedModel) -> Callable[[Arrays], object]:
     if loaded.ref.kind is SourceKind.TORCH:
         from paritygate.models.torch.module import answer_of
 

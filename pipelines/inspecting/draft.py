@@ -209,7 +209,6 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
-    """Write the columns of a table that are inputs, those left out, and casts."""
     place = ("samples", "columns")
     columns = {name: names[0] if len(names) == 1 else list(names) for name, names in survey.columns.items()}
     if survey.side_by_side:

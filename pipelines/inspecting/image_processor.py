@@ -62,7 +62,6 @@ def _rules(config: Mapping[str, Any]) -> PictureRules:
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that resize and crop."""
     if not config.get("do_resize", True):
         raise _CannotBeWrittenError("do_resize is off, so that pictures keep their sizes")
     size, kind = config["size"], str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
+
+from paritygate.batch import Arrays
 
 # Fewer labels may match by chance.
 _FEWEST = 16
@@ -20,7 +20,7 @@ class LabelsSeen:
         self._labels: dict[str, set[int]] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
+    def add(self, outputs: Arrays) -> None:
         """Add the model's outputs for one batch."""
         scores = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
         for label, array in outputs.items():

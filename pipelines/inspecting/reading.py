@@ -25,8 +25,7 @@ from paritygate.validate.reference.refused_rows import refused_row
 from paritygate.validate.runners.runner import reason_of
 
 if TYPE_CHECKING:
-    from paritygate.batch import Batch
-    from paritygate.validate.reference.refused_rows import Arrays
+    from paritygate.batch import Arrays, Batch
 
 # Starts reading the samples; None where there are none.
 ReadSamples = Callable[[], "Iterator[Batch]"]

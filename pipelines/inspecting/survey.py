@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, UsageError, ZeroRowsError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
@@ -313,7 +313,6 @@ def _usual(shape: tuple[int | str, ...], axis: int) -> Dim:
 
 
 def _within(allowed: Dim | None, usual: Dim) -> Dim:
-    """Return the usual sizes as far as they are allowed."""
     if allowed is None:
         return usual
     low, opt, high = (min(max(size, allowed.min), allowed.max) for size in (usual.min, usual.opt, usual.max))
@@ -394,14 +393,14 @@ class _Seen:
                 lengths = batch.lengths.get(spec.name, ()) if axis == 1 else ()
                 self._sizes.setdefault(dim, Counter()).update(lengths or [size] * batch.rows)
 
-    def _add_not_numbers(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]]) -> None:
+    def _add_not_numbers(self, batch: Batch, inputs: Arrays) -> None:
         for name, array in inputs.items():
             if name not in self.not_numbers and array.dtype.kind == "f" and array.ndim and len(array) == batch.rows:
                 rows = np.isnan(array.astype(np.float32)).reshape(batch.rows, -1).any(axis=1)
                 if rows.any():
                     self.not_numbers[name] = batch.ids[int(rows.argmax())]
 
-    def add_answers(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
+    def add_answers(self, outputs: Arrays) -> None:
         """Add the model's outputs for one batch."""
         self.labels.add(outputs)
         for name, array in outputs.items():

@@ -9,9 +9,8 @@ runner stops its spinning), OpenVINO, PyTorch, TensorFlow, Keras and LiteRT used
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-import json
-import os
 import re
 import resource
 import sys
@@ -20,26 +19,24 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import backend_state
+from paritygate.batch import Arrays
 from paritygate.codec import from_data
 from paritygate.errors import ParitygateError
 from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.benchmark.calls import Instance, Turn, open_to_time, settle, time_calls, warm_up
-from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
+from paritygate.pipelines.benchmark.inputs import RowPool, calls_of, take_rows
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child_main import serve
 from paritygate.validate.runners.onnxruntime_providers import prepare_process, say_provider
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from paritygate.models.loading import LoadedModel
-    from paritygate.pipelines.benchmark.inputs import RowPool
 
 _STATUS = Path("/proc/self/status")
 # Resets the peak to the current resident size; see proc_pid_clear_refs(5).
@@ -73,7 +70,7 @@ class _Worker:
     peak_memory_bytes: int = 0
     notes: tuple[str, ...] = ()
     instances: list[Instance] = field(default_factory=list)
-    calls: dict[int, list[Mapping[str, NDArray[np.generic]]]] = field(default_factory=dict)
+    calls: dict[int, list[Arrays]] = field(default_factory=dict)
 
     def grow(self, concurrency: int) -> list[Instance]:
         """Return this many instances, loading those that are missing."""
@@ -92,8 +89,7 @@ class _Worker:
         _forget_peak()
         self.check_s += time.perf_counter() - begin
 
-    def calls_at(self, batch_size: int) -> list[Mapping[str, NDArray[np.generic]]]:
-        """Return the inputs of the calls at a batch size."""
+    def calls_at(self, batch_size: int) -> list[Arrays]:
         if batch_size not in self.calls:
             self.calls[batch_size] = calls_of(self.instances[0].inputs, batch_size)
         return self.calls[batch_size]
@@ -114,22 +110,17 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
     worker.grow(1)
     load_s = time.perf_counter() - begin - worker.check_s
     facts = worker.instances[0].runner.facts
-    with os.fdopen(args["answers"], "w", encoding="utf-8") as answers, os.fdopen(args["requests"]) as requests:
-        _send(
-            answers,
-            {
-                "runtime": facts.runtime,
-                "version": facts.version,
-                "device": facts.device,
-                "load_s": load_s,
-                "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
-                "samples_digest": pool.digest,
-                "notes": (*worker.notes, *say_provider(facts.provider), *facts.provider_warnings),
-                "peak_memory_bytes": _peak_memory_bytes(worker),
-            },
-        )
-        for line in requests:
-            _send(answers, _answer(worker, json.loads(line)))
+    loaded = {
+        "runtime": facts.runtime,
+        "version": facts.version,
+        "device": facts.device,
+        "load_s": load_s,
+        "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
+        "samples_digest": pool.digest,
+        "notes": (*worker.notes, *say_provider(facts.provider), *facts.provider_warnings),
+        "peak_memory_bytes": _peak_memory_bytes(worker),
+    }
+    serve(args, report, functools.partial(_answer, worker), first=loaded)
 
 
 def _import_framework(kind: SourceKind) -> None:
@@ -183,11 +174,6 @@ def _take_turn(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
     )
     times = time_calls(worker.grow(asked["concurrency"]), turn)
     return {"latencies_ns": times.latencies_ns, "wall_s": times.wall_s, "cpu_s": times.cpu_s}
-
-
-def _send(answers: TextIO, data: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(data) + "\n")
-    answers.flush()
 
 
 def _forget_peak() -> None:

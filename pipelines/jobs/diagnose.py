@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
-from paritygate.importing import is_object_path, load_object, missing_module
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.importing import is_object_path
+from paritygate.models.source import ModelRef, SourceKind, load_source_object
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.diagnose.minimal import minimal_pair
 from paritygate.pipelines.diagnose.minimal_folder import write_minimal
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.divergence.locate import locate_in
 from paritygate.validate.divergence.result import Divergence, Minimal
-from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
+from paritygate.validate.divergence.stages import locate_stage
+from paritygate.validate.runners.endpoint.stages import Stage, stages_of
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.tensors.emulated_values import EmulatedValues
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
 from paritygate.validate.tensors.opening import open_graphs
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -46,9 +42,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     return to_data(found if request.minimal is None else replace(found, minimal=_minimal(request, feeds, found)))
 
 
-def _minimal(
-    request: DiagnosisRequest, feeds: list[Mapping[str, NDArray[np.generic]]], found: Divergence
-) -> Minimal | None:
+def _minimal(request: DiagnosisRequest, feeds: list[Arrays], found: Divergence) -> Minimal | None:
     """Write the minimal models of the first place; None if no place is named, or a model is not an ONNX file."""
     are_files = request.reference.kind is request.candidate.kind is SourceKind.ONNX
     if not found.located or request.minimal is None or not are_files:
@@ -77,22 +71,11 @@ def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[
 
 
 def _stages(model: ModelRef) -> list[Stage] | None:
-    if model.kind is not SourceKind.CALLABLE or not is_object_path(model.text):
-        return None
-    target = load_object(model.text, model.folder)
-    if not inspect.isfunction(target):
-        # A class is a model, which is opened later.
-        return stages_of(target)
-    parameters = inspect.signature(target).parameters.values()
-    if any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters):
-        return None
-    try:
-        return stages_of(target())
-    except ModuleNotFoundError as err:
-        raise missing_module(model.text, err) from err
+    is_code = model.kind is SourceKind.CALLABLE and is_object_path(model.text)
+    return stages_of(load_source_object(model)[1]) if is_code else None
 
 
-def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Mapping[str, NDArray[np.generic]]]:
+def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Arrays]:
     """Return the inputs of a request by the reference's names, for each batch.
 
     Raises:

@@ -19,7 +19,6 @@ class SizesSeen:
     """Collects the sizes of symbolic dims, batch by batch."""
 
     def __init__(self, signature: Signature) -> None:
-        """Begin without any batch of this signature."""
         self._signature = signature
         self._places: dict[str, list[tuple[str, int]]] = {}
         for spec in signature.inputs:

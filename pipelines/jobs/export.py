@@ -124,7 +124,7 @@ def _conversion(
         from paritygate.pipelines.repair.convert import convert_mixed
         from paritygate.pipelines.repair.mixer import MixedRequest
 
-        return convert_mixed(job, from_data(MixedRequest, args["mixed"]), opened, report)
+        return convert_mixed(job, args["format"], from_data(MixedRequest, args["mixed"]), opened, report)
     if args["fixed_shape"] is None:
         return convert_and_check(job, args["format"])
     return fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
@@ -173,7 +173,6 @@ def _undeclared(name: str, declaration: str) -> UsageError:
 
 
 def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) -> Signature:
-    """Return the signature with the declared sizes of dims."""
     tensors = (*signature.inputs, *signature.outputs)
     has_nameless = any(spec.shape is None or None in spec.shape for spec in tensors)
     for name in declared:

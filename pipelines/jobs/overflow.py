@@ -70,13 +70,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 
 
 class _Spread:
-    """The spread of finite values, in constant memory."""
-
     def __init__(self) -> None:
         self._count, self._mean, self._square = 0, 0.0, 0.0
 
     def add(self, values: NDArray[Any]) -> None:
-        """Add some values."""
         finite = values[np.isfinite(values)].astype(np.float64)
         if not finite.size:
             return

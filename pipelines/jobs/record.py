@@ -9,8 +9,9 @@ from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_file
+from paritygate.models.example import example_of
 from paritygate.models.loading import naming_signatures
-from paritygate.models.source import ModelRef
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.compare.probe_recording import Prober
@@ -29,7 +30,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Record and return a summary as JSON data; the recording itself is in the folder."""
     report("loading the source", 0, 0)
     read = open_samples(from_data(SampleSource, args["samples"]))
-    runner = open_model(with_rows_apart(from_data(ModelRef, args["source"]), read), args["device"])
+    source = with_rows_apart(from_data(ModelRef, args["source"]), read)
+    # A function does not declare its inputs and outputs.
+    is_unknown = source.kind is SourceKind.CALLABLE and source.signature is None
+    runner = open_model(source, args["device"], example=example_of(read, None) if is_unknown else None)
     check_table(from_data(SampleSource, args["samples"]), runner.signature.inputs, signature=runner.signature)
     model = {"name": args["name"], **runner.loaded.describe(args["files"])}
     folder = Path(args["folder"])

@@ -78,7 +78,6 @@ class _Tester:
         self._facts = _facts(request)
 
     def result_of(self, mutation: Mutation, what: str) -> PlantResult:
-        """Return the outcome of one mutation."""
         started = time.monotonic()
         self._report(what, 0, 0)
         target = self._request.folder / "mutated.onnx"

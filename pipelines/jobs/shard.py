@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from paritygate.pipelines.compare.shards.part import (
 )
 from paritygate.pipelines.compare.shards.shard import MOST_GOLD_ROWS, ShardResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child_main import serve
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.gate import Passes
 from paritygate.validate.gate.measures import Measures
@@ -49,37 +50,78 @@ from paritygate.validate.samples.split import RowsLeftOut
 
 if TYPE_CHECKING:
     from paritygate.batch import Batch
+    from paritygate.pipelines.compare.result import SideResult
     from paritygate.validate.runners.runner import Runner
 
 
-def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Measure the shard, write its part, and return its place as JSON data."""
-    started = time.monotonic()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Opened:
+    """The models of a comparison, which stay open for all shards."""
+
+    job: ComparisonJob
+    folder: Path
+    reference: OpenedReference
+    recording: Recording
+    candidate: Candidate
+    side: SideResult  # of the candidate
+    binding: Binding  # but for the number of shards
+    open_source: Callable[[], Runner]
+    time_limit_s: float
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any] | None:
+    """Open the models, and write the part of the one shard that is asked for, or of each that a request asks for."""
+    measured = functools.partial(_measured, _open(args, report), report)
+    if "request" in args:
+        return measured(args["request"])
+    serve(args, report, measured)
+    return None
+
+
+def _open(args: Mapping[str, Any], report: Progress) -> _Opened:
     job = from_data(ComparisonJob, args["job"])
-    folder, out = Path(args["folder"]), Path(args["out"])
-    number, of = args["shard"]
+    folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
     read = open_samples(job.samples)
-    opened = open_reference(job, folder, read, report, PartialResultFile(folder))
+    reference = open_reference(job, folder, read, report, PartialResultFile(folder))
     recording = load_to_judge(job.reference.path)
     _check_gold(job, recording)
-    batches = nth_range(recording, number, of)
-    candidate, side, job = open_candidate(job, opened, read, report, OutputCache())
+    batches = nth_range(recording, 1, 1).batches
+    candidate, side, job = open_candidate(job, reference, read, report, OutputCache())
     if side.digest is None:
         msg = f"a comparison in parts needs a candidate with a digest, and {job.candidate.name} has none"
         raise UsageError(msg, hint="give a model file, or compare without --shard and --workers")
-    binding = Binding(
-        paritygate=__version__,
-        shards=of,
-        reference=recording.digest,
-        candidate=side.digest,
-        samples=recording.samples_digest,
-        source="" if job.source is None else str(recording.model.get("digest")),
-        # The recorded digests of batches cover inputs alone.
-        labels=labels_digest(islice((batch for batch in read() if batch.rows), batches.batches), job.rules),
-        rules=rules_digest(job),
-        batches=batches.batches,
+    return _Opened(
+        job=job,
+        folder=folder,
+        reference=reference,
+        recording=recording,
+        candidate=candidate,
+        side=side,
+        binding=Binding(
+            paritygate=__version__,
+            shards=1,
+            reference=recording.digest,
+            candidate=side.digest,
+            samples=recording.samples_digest,
+            source="" if job.source is None else str(recording.model.get("digest")),
+            # The recorded digests of batches cover inputs alone.
+            labels=labels_digest(islice((batch for batch in read() if batch.rows), batches), job.rules),
+            rules=rules_digest(job),
+            batches=batches,
+        ),
+        open_source=functools.cache(lambda: _source(job, reference, read)),
+        time_limit_s=float(args["time_limit_s"]),
     )
+
+
+def _measured(models: _Opened, report: Progress, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure a shard, write its part, and return its place as JSON data."""
+    started = time.monotonic()
+    job, opened, recording, candidate = models.job, models.reference, models.recording, models.candidate
+    (number, of), out = request["shard"], Path(request["out"])
+    batches = nth_range(recording, number, of)
+    binding = replace(models.binding, shards=of)
     there = part_there(out, binding, number)
     if there is not None:
         return to_data(_result(there, is_unchanged=True))
@@ -120,7 +162,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         last=batches.last,
         rows=batches.rows,
         reference=opened.side,
-        candidate=side,
+        candidate=models.side,
         facts=_facts(candidate, SeenInputs.of(dtypes, opened.expected, opened.signature, candidate)),
         dtypes=dtypes,
         measures=measures.to_data(),
@@ -131,7 +173,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             ShardRerun(
                 candidate=candidate,
                 expected=expected,
-                open_reference=functools.cache(lambda: _source(job, opened, read)),
+                open_reference=models.open_source,
                 measure=measure,
                 rows=recording.rows,
             ),
@@ -144,8 +186,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         seconds = spent / max(batches.rows * job.rules.passes, 1)
         samples = SamplesCost(rows=recording.rows, values=0, seconds=seconds * recording.rows)
         place = ComparisonContext(
-            folder=folder,
-            deadline=started + float(args["time_limit_s"]),
+            folder=models.folder,
+            deadline=started + models.time_limit_s,
             samples=samples,
             report=report,
             models=OutputCache(),
@@ -160,7 +202,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             probes=answers.result,
         )
     if isinstance(candidate, ModelCandidate):
-        part = replace(part, candidate=replace(side, notes=list(candidate.facts.notes)))
+        part = replace(part, candidate=replace(models.side, notes=list(candidate.facts.notes)))
     write_part(out, replace(part, seconds=time.monotonic() - started))
     return to_data(_result(part, is_unchanged=False))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from paritygate.pipelines.live.result import Step
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, Path, Plot, nice_steps
-from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.figures import amount
 
 _STEPS = (1, 2, 5)
 _HEIGHT, _TICKS, _RADIUS = 230.0, 6, 3.0
@@ -23,7 +23,7 @@ def latency_chart(steps: Sequence[Step]) -> Plot | None:
     logs = [math.log10(latency) for _, latency in measured]
     fastest = max(step.per_second for step, _ in measured)
     frame = Frame(height=_HEIGHT, x_low=0.0, x_high=fastest * 1.1, y_low=min(logs) - 0.1, y_high=max(logs) + 0.1)
-    x_ticks = [(at, number(at)) for at in nice_steps(0.0, frame.x_high, _TICKS)]
+    x_ticks = [(at, amount(at)) for at in nice_steps(0.0, frame.x_high, _TICKS)]
     x_marks, x_labels = frame.x_ticks(x_ticks, "answers a second")
     y_marks, y_labels = latency_ticks(frame)
     paths, labels = zip(*(_line(frame, steps, *line) for line in _LINES), strict=True)
@@ -45,8 +45,8 @@ def _line(frame: Frame, steps: Sequence[Step], key: str, name: str, kind: str) -
         if not latency:
             continue
         place = frame.x(step.per_second), frame.y(math.log10(latency))
-        load = f"{step.users} users" if step.rate is None else f"{number(step.rate)} a second sent"
-        words = f"{load}: {number(step.per_second)} answers a second, {name} {number(latency)} ms"
+        load = f"{step.users} users" if step.rate is None else f"{amount(step.rate)} a second sent"
+        words = f"{load}: {amount(step.per_second)} answers a second, {name} {amount(latency)} ms"
         dots.append(Path(d=disc(*place, _RADIUS), kind=kind, words=words))
         if step.loop == "closed":
             ends.append(place)
@@ -63,10 +63,10 @@ def series_chart(title: str, unit: str, points: Sequence[tuple[float, float]]) -
     room = max(0.1 * max(values), (max(values) - min(values)) * 0.1, 1e-3)
     low, high = max(0.0, min(values) - room), max(values) + room
     frame = Frame(height=_HEIGHT, x_low=0.0, x_high=max(times) or 1.0, y_low=low, y_high=high)
-    x_marks, x_labels = frame.x_ticks([(at, number(at)) for at in nice_steps(0.0, frame.x_high, _TICKS)], "seconds")
-    y_marks, y_labels = frame.y_ticks([(at, number(at)) for at in nice_steps(low, high, _TICKS)])
+    x_marks, x_labels = frame.x_ticks([(at, amount(at)) for at in nice_steps(0.0, frame.x_high, _TICKS)], "seconds")
+    y_marks, y_labels = frame.y_ticks([(at, amount(at)) for at in nice_steps(low, high, _TICKS)])
     places = [(frame.x(at), frame.y(value)) for at, value in points]
-    words = f"From {number(values[0])} to {number(values[-1])} {unit}, at most {number(max(values))}."
+    words = f"From {amount(values[0])} to {amount(values[-1])} {unit}, at most {amount(max(values))}."
     return Plot(
         title=title,
         words=words,
@@ -81,7 +81,7 @@ def latency_ticks(frame: Frame) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
     decades = range(math.floor(frame.y_low), math.ceil(frame.y_high) + 1)
     values = [step * 10.0**decade for decade in decades for step in _STEPS]
     inside = [value for value in values if frame.y_low <= math.log10(value) <= frame.y_high]
-    return frame.y_ticks([(math.log10(value), number(value)) for value in inside])
+    return frame.y_ticks([(math.log10(value), amount(value)) for value in inside])
 
 
 def disc(x: float, y: float, radius: float) -> str:

@@ -7,6 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from paritygate.pipelines.live.batches import Repeats, repeated
@@ -15,15 +16,16 @@ from paritygate.pipelines.live.loops import (
     Arrivals,
     Window,
     arrival_times,
-    falls_behind,
     milliseconds,
+    most_late,
     percentile_of,
 )
 from paritygate.pipelines.live.processes import MEBIBYTE, Look
 from paritygate.pipelines.live.slope import Trend, trend_of
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
-from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
+from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added, interruptible
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.report.figures import amount
 from paritygate.text import counted
 
 # Periods are so many, and none is shorter.
@@ -37,6 +39,7 @@ _MOST_DRIFT = 0.1
 _OF_FIRST = 1 / 3
 _CALLERS = 64
 _BEHIND_S = 10.0
+_BY_BADNESS = ("pass", "inconclusive", "fail")
 
 
 def endurance(
@@ -47,7 +50,8 @@ def endurance(
 ) -> EnduranceResult:
     """Load a server for a long time, and judge its memory, its latency and each of its answers.
 
-    `progress` is called while the released file runs on the samples, and `watch` with each period.
+    Several models are loaded at the same time, and the worst verdict counts. `progress` is called while a released file
+    runs on the samples, and `watch` with each period of the first model.
 
     Raises:
         UsageError: The load is not allowed, or there is no such release.
@@ -57,9 +61,45 @@ def endurance(
     """
     check_time(request.seconds, request.most_s)
     callers = request.users if request.rate is None else _CALLERS
-    target = prepare(request, "endurance", callers=callers, progress=progress)
-    result = EnduranceResult(served=target.served, verdict="fail")
-    return loaded(result, target, _Endurance(request=request, target=target, callers=callers, watch=watch).run)
+    loads = [
+        _Endurance(
+            request=each,
+            target=prepare(each, "endurance", callers=callers, progress=progress),
+            callers=callers,
+            watch=watch if each is request else lambda _: None,
+        )
+        for each in (request, *request.also)
+    ]
+    traffics = [load.target.traffic for load in loads]
+
+    def run(load: _Endurance) -> EnduranceResult:
+        try:
+            return loaded(EnduranceResult(served=load.target.served, verdict="fail"), load.target, load.run)
+        except BaseException:
+            # The others would go on to their end.
+            for traffic in traffics:
+                traffic.interrupt()
+            raise
+
+    if not request.also:
+        return run(loads[0])
+    with interruptible(*traffics), ThreadPoolExecutor(len(loads)) as pool:
+        return _together(list(pool.map(run, loads)))
+
+
+def _together(results: Sequence[EnduranceResult]) -> EnduranceResult:
+    """Return the first result with the others, the worst verdict, and the reasons of that verdict."""
+    worst = max((result.verdict for result in results), key=_BY_BADNESS.index)
+    reasons = [
+        f"{result.served.url}: {reason}" for result in results if result.verdict == worst for reason in result.reasons
+    ]
+    return replace(
+        results[0],
+        verdict=worst,
+        reasons=tuple(reasons),
+        also=tuple(results[1:]),
+        is_interrupted=any(result.is_interrupted for result in results),
+    )
 
 
 @dataclass(kw_only=True)
@@ -86,7 +126,7 @@ class _Endurance:
             traffic.most = min(traffic.most, self.request.requests)
         self.tally = self.target.look()
         before = repeated(traffic, self._sizes())
-        with traffic.interruptible():
+        with interruptible(traffic):
             if not failures(self.tally):
                 self._load()
             after = repeated(traffic, self._sizes()) if self.periods and not traffic.is_over else ()
@@ -166,22 +206,21 @@ class _Endurance:
         return trend_after_warm_up([at for at, _ in found], [latency for _, latency in found])
 
     def _is_behind(self) -> bool:
-        return falls_behind(self.late, self.last_answer - self.begin)
+        return self.late > most_late(self.last_answer - self.begin)
 
     def _too_slow(self) -> Iterator[str]:
         if self._is_behind():
-            yield f"the server falls behind {self.request.rate:g} requests a second ({self.callers} at once)"
+            yield f"the server falls behind {amount(self.request.rate)} requests a second ({self.callers} at once)"
 
     def _growth(self, memory: Trend | None, latency: Trend | None, drift: Drift | None) -> Iterator[str]:
         most = self.request.most_growth
         if memory is not None and memory.exceeds(most):
-            yield (
-                f"the server's memory grows by {memory.per_minute:.3g} MiB a minute (at least {memory.low:.3g}, "
-                f"allowed {most:.3g})"
-            )
+            limits = f"at least {amount(memory.low)}, allowed {amount(most)}"
+            yield f"the server's memory grows by {amount(memory.per_minute)} MiB a minute ({limits})"
         slowdown = self.request.most_slowdown
         if slowdown is not None and latency is not None and latency.low > 0 and latency.last > slowdown * latency.first:
-            yield f"latency grows from {latency.first:.3g} to {latency.last:.3g} ms (allowed: {slowdown:.3g} times)"
+            both = f"{amount(latency.first)} to {amount(latency.last)}"
+            yield f"latency grows from {both} ms (allowed: {amount(slowdown)} times)"
         if drift is not None and drift.request is not None:
             yield f"answers drift from request {drift.request} on"
 
@@ -210,10 +249,8 @@ class _Endurance:
         if memory is None:
             yield f"memory was not measured: {self.target.watch.why or f'it takes a load of at least {_MEMORY_S} s'}"
         elif memory.is_unclear(self.request.most_growth):
-            yield (
-                f"memory grows by {memory.low:.3g} to {memory.high:.3g} MiB a minute, which is too unclear for the "
-                f"limit {self.request.most_growth:.3g}; load it for longer"
-            )
+            interval, limit = f"{amount(memory.low)} to {amount(memory.high)}", amount(self.request.most_growth)
+            yield f"memory grows by {interval} MiB a minute: too unclear for the limit {limit}; load it for longer"
 
 
 def memory_trend(looks: Sequence[Look], *, begin: float, end: float) -> Trend | None:

@@ -10,22 +10,29 @@ from paritygate.pipelines.live.endurance_result import EnduranceResult
 from paritygate.pipelines.live.judge import share_of_limit
 from paritygate.pipelines.live.page import live_facts, write_page
 from paritygate.pipelines.live.slope import Trend
-from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.drawings.plot import Plot
+from paritygate.pipelines.report.figures import amount
 from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
 
 
 def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
     """Write the page of a long load, if a path is given; may raise StorageError."""
+    charts: list[Plot | None] = []
+    tables: list[Table] = []
+    for model in (result, *result.also):
+        of = f": {model.served.url}" if result.also else ""
+        tables += [facts(f"Over the whole time{of}", endurance_facts(model)), *batch_tables(model)]
+        charts += _charts(model, of)
+    write_page(result, path, "Endurance report", tables, charts)
+
+
+def _charts(result: EnduranceResult, of: str) -> Iterator[Plot | None]:
     memory = [(period.at, period.memory) for period in result.periods if period.memory is not None]
     latency = [(period.at, period.p50_ms) for period in result.periods if period.p50_ms is not None]
     drift = [(period.at, 100 * period.share) for period in result.periods if period.share is not None]
-    charts = (
-        series_chart("Memory of the server", "MiB", memory),
-        series_chart("Latency, p50", "ms", latency),
-        series_chart("Drift: median difference of a period", "% of its limit", drift),
-    )
-    tables = [facts("Over the whole time", endurance_facts(result)), *batch_tables(result)]
-    write_page(result, path, "Endurance report", tables, charts)
+    yield series_chart(f"Memory of the server{of}", "MiB", memory)
+    yield series_chart(f"Latency, p50{of}", "ms", latency)
+    yield series_chart(f"Drift: median difference of a period{of}", "% of its limit", drift)
 
 
 def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
@@ -45,9 +52,9 @@ def _trends(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
 
 def trend_words(trend: Trend, unit: str) -> str:
     """Return how a series grows, with the interval."""
-    interval = f"{number(trend.low)} to {number(trend.high)}"
+    interval = f"{amount(trend.low)} to {amount(trend.high)}"
     return (
-        f"{number(trend.first)} to {number(trend.last)} {unit}, {number(trend.per_minute)} {unit} a minute "
+        f"{amount(trend.first)} to {amount(trend.last)} {unit}, {amount(trend.per_minute)} {unit} a minute "
         f"(99 % interval: {interval})"
     )
 

@@ -23,6 +23,7 @@ class EnduranceRequest(LiveRequest):
     most_slowdown: float | None = None  # the last latency as a factor of the first; None for any
     most_batch: int = 16  # rows of the largest batch of one row repeated
     is_memory_needed: bool = True  # for a verdict
+    also: tuple[EnduranceRequest, ...] = ()  # other models, at the same time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +53,7 @@ class Drift:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceResult(LiveResult):
-    """The result of a long load."""
+    """The result of a long load. With other models, `verdict` is the worst of all, and `reasons` are those of it."""
 
     unsent: int = 0  # planned by the rate, and the server was too far behind
     memory: Trend | None = None  # MiB
@@ -61,3 +62,4 @@ class EnduranceResult(LiveResult):
     batches_before: tuple[Repeats, ...] = ()
     batches_after: tuple[Repeats, ...] = ()
     periods: tuple[Period, ...] = ()
+    also: tuple[EnduranceResult, ...] = ()  # of other models

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
-from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, percentile_of
+from paritygate.pipelines.live.loops import Window, arrival_times, milliseconds, most_late, percentile_of
 from paritygate.pipelines.live.metrics.server_counts import ServerCounts
 from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
 from paritygate.pipelines.live.result import LoadRequest, LoadResult, Step
 from paritygate.pipelines.live.target import Target, check_time, failures, judged, loaded, prepare
-from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added
+from paritygate.pipelines.live.traffic import Exchange, Outcome, Tally, added, interruptible
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.report.figures import amount
 from paritygate.validate.runners.endpoint.client import Pace
 
 # An open loop ends when it is so many seconds behind; under stress it may be, and waits for every answer.
@@ -36,7 +37,7 @@ class _Plan:
     is_stress: bool = False
 
     def __str__(self) -> str:
-        return f"{self.users} users" if self.rate is None else f"{self.rate:g} requests a second"
+        return f"{self.users} users" if self.rate is None else f"{amount(self.rate)} requests a second"
 
 
 def check_plan(request: LoadRequest) -> None:
@@ -99,7 +100,7 @@ class _Load:
         is_right = None
         traffic = self.target.traffic
         if not reasons:
-            with traffic.interruptible():
+            with interruptible(traffic):
                 for plan in self._plans():
                     self._run(plan)
                 best = self._best()
@@ -178,7 +179,9 @@ class _Load:
         seconds = request.stress_s if plan.is_stress else request.seconds
         times = arrival_times(plan.rate, seconds, arrivals=request.arrivals, seed=request.seed)
         give_up_s = _BEHIND_STRESS * max(seconds, _BEHIND_S) if plan.is_stress else _BEHIND_S
-        return traffic.open(times, callers=plan.users, give_up_s=give_up_s)
+        # Stress waits for every answer. Any other rate has failed by then.
+        end_s = math.inf if plan.is_stress else seconds + most_late(seconds)
+        return traffic.open(times, callers=plan.users, give_up_s=give_up_s, end_s=end_s)
 
     def _step(self, plan: _Plan, window: Window[Exchange], tally: Tally, use: Use | None) -> Step:
         # While users begin, there is less load than the line says.
@@ -211,7 +214,7 @@ class _Load:
             p99_ms=milliseconds(at(99.0)),
             largest_share=tally.largest_share,
             cpu=None if use is None else use.cpu,
-            memory=None if use is None else use.most_memory,
+            memory=None if use is None else use.memory,
             client_share=window.client_share,
         )
         last = max((each.at for each in window.sent), default=0.0)
@@ -225,7 +228,7 @@ class _Load:
             return "interrupted"
         if not step.answered:
             return "no answer"
-        if step.loop == "open" and (step.unsent or falls_behind(step.seconds - last, last)):
+        if step.loop == "open" and (step.unsent or step.seconds - last > most_late(last)):
             return "the server falls behind"
         limit = self.request.limit_s
         if limit is not None and (step.p99_ms is None or step.p99_ms > limit * 1000):

@@ -192,6 +192,7 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
     *,
     callers: int,
     give_up_s: float,
+    end_s: float = math.inf,
     first: int = 0,
     stop: threading.Event | None = None,
 ) -> Window[_Answer]:
@@ -199,7 +200,7 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
 
     `send` gets the number of a request, from `first` on, and runs in several threads; its first error ends all, and so
     does `stop`. A request without a free caller is late, which counts. One that is `give_up_s` late ends the loop,
-    because the queue would grow forever.
+    because the queue would grow forever. After `end_s`, no more is sent.
     """
     numbers = itertools.count()
     group: _Callers[_Answer] = _Callers(stop=stop or threading.Event())
@@ -211,7 +212,7 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
                 return
             at = group.begin + times[number]
             now = time.perf_counter()
-            if now - at > give_up_s:
+            if now - at > give_up_s or now - group.begin > end_s:
                 group.stop.set()
                 return
             if now < at and group.stop.wait(at - now):
@@ -223,9 +224,9 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
     return group.window(len(times))
 
 
-def falls_behind(late: float, seconds: float) -> bool:
-    """Return whether a server that is so late after so many seconds does not keep up with a rate."""
-    return late > max(_LATE_S, _LATE_SHARE * seconds)
+def most_late(seconds: float) -> float:
+    """Return how late a server that keeps up with a rate may be after so many seconds."""
+    return max(_LATE_S, _LATE_SHARE * seconds)
 
 
 def milliseconds(seconds: float) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.live.chart import latency_chart
 from paritygate.pipelines.live.judge import share_of_limit
@@ -14,19 +13,10 @@ from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
 from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
-from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.figures import amount
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table, facts, figure, heads, text
 from paritygate.pipelines.report.templating import template_environment
 from paritygate.text import counted, printable
-
-_ENDLESS = "never"
-
-
-def check_page(path: Path | None) -> None:
-    """Check before the load that a page can be written to this path; raise UsageError if not."""
-    if path is not None and path.suffix != ".html":
-        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected .html)"
-        raise UsageError(msg, hint="write for example --report load.html")
 
 
 def write_page(
@@ -53,7 +43,7 @@ def write_page(
 def write_load_page(result: LoadResult, path: Path | None) -> None:
     """Write the page of a load, if a path is given; may raise StorageError."""
     rate = result.highest_rate
-    highest = [] if rate is None else [("highest sustained rate, answers a second", text(rate_words(rate)))]
+    highest = [] if rate is None else [("highest sustained rate, answers a second", text(amount(rate)))]
     figures = live_facts(result, sum(step.unsent for step in result.steps), highest)
     tables = [facts("Answers", figures), *load_tables(result.steps)]
     write_page(result, path, "Load report", tables, [latency_chart(result.steps)])
@@ -61,7 +51,7 @@ def write_load_page(result: LoadResult, path: Path | None) -> None:
 
 def title_of(served: Served) -> str:
     """Return what was loaded: the release, and the server."""
-    of = f"{served.model} version {served.version}, {served.variant}"
+    of = f"{served.model} version {served.version}, {served.reference or served.variant}"
     # A server of no known kind calls itself nothing.
     return of if served.server == "unknown" else f"{of}, on {served.server} {served.server_version}"
 
@@ -99,15 +89,6 @@ def notes_of(result: LiveResult) -> list[str]:
     return [*described, *(f"left out: {words}" for words in result.left_out), *watched, *result.notes]
 
 
-def rate_words(rate: float) -> str:
-    """Return a number of answers a second."""
-    return _amount(rate, "")
-
-
-def _amount(found: float | None, missing: str) -> str:
-    return f"{found:,.0f}" if found is not None and found >= 1000 else number(found, missing=missing)  # noqa: PLR2004 - the digits of a number
-
-
 def load_tables(steps: Sequence[Step]) -> Iterator[Table]:
     """Yield the tables of all loops: as this client sees them, and as the server counts them."""
     if steps:
@@ -120,8 +101,9 @@ def load_tables(steps: Sequence[Step]) -> Iterator[Table]:
 def _server_row(step: Step) -> tuple[Cell, ...]:
     server, use = step.server or ServerCounts(rows=0, calls=0), step.machine or MachineUse()
     share = "-" if use.cpu_share is None else f"{100 * use.cpu_share:.0f} %"
-    figures = (server.queue_ms, server.compute_ms, server.rows_per_call)
-    cells = (f"{server.requests:,}", *(_amount(each, "-") for each in figures), share, _amount(use.memory_mib, "-"))
+    figures = (server.queue_ms, server.compute_ms, server.rows_per_call, use.memory_mib)
+    *counts, memory = (amount(each, missing="-") for each in figures)
+    cells = (f"{server.requests:,}", *counts, share, memory)
     return (text(_load_words(step)), *map(figure, cells))
 
 
@@ -134,13 +116,13 @@ def _steps_table(steps: Sequence[Step]) -> Table:
 def _row(step: Step) -> tuple[Cell, ...]:
     unsent = f"; {counted(step.unsent, 'request')} not sent" if step.unsent else ""
     remark = f"not sustained: {step.why_not}{unsent}" if step.why_not else ""
-    latencies = (_amount(each, _ENDLESS) for each in (step.p50_ms, step.p95_ms, step.p99_ms))
+    latencies = (amount(each, missing="never") for each in (step.p50_ms, step.p95_ms, step.p99_ms))
     counts = (f"{each:,}" for each in (step.errors, step.lost, step.wrong))
-    use = ("-" if step.cpu is None else f"{step.cpu:.2f}", _amount(step.memory, "-"))
-    cells = (_amount(step.per_second, ""), *latencies, *counts, *use)
+    use = ("-" if step.cpu is None else f"{step.cpu:.2f}", amount(step.memory, missing="-"))
+    cells = (amount(step.per_second), *latencies, *counts, *use)
     return (text(_load_words(step), remark=remark), *map(figure, cells))
 
 
 def _load_words(step: Step) -> str:
-    load = counted(step.users, "user") if step.rate is None else f"{_amount(step.rate, '')}/s"
+    load = counted(step.users, "user") if step.rate is None else f"{amount(step.rate)}/s"
     return f"{load}, stress" if step.is_stress else load

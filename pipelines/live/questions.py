@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,14 @@ import numpy as np
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
 from paritygate.files import temporary_folder
+from paritygate.models.source import ModelRef
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.live.judge import AnswerJudge, Difference
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.run.record import record_artifact
+from paritygate.pipelines.run.record import record_outputs
 from paritygate.signature import Signature
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.valid_positions import only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
@@ -67,28 +70,14 @@ def _as_text(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.asarray(texts, dtype=np.str_).reshape(array.shape)
 
 
-def questions_of(  # noqa: PLR0913 - what is asked, and by which rules
-    artifact: Artifact,
-    rules: GateRules,
-    samples: SampleSource,
-    served: Signature | None = None,
-    *,
-    rows: int,
-    time_limit_s: float,
-    progress: Progress,
-) -> Questions:
-    """Return real rows with the outputs that the released file gives here, in its own process.
-
-    `served` has inputs and outputs in the file's order, under the server's names; None where these are the file's own.
-
-    Raises:
-        UsageError: An output has no row of its own for each row of the input. No batch has the rows of a request.
-        ParitygateError: The released file fails on the samples.
-    """
-    samples = replace(samples, batch_size=max(rows, 1))
+@contextlib.contextmanager
+def recorded(
+    model: Artifact | ModelRef, rules: GateRules, samples: SampleSource, *, time_limit_s: float, progress: Progress
+) -> Iterator[Recording]:
+    """Yield the outputs that a model gives here, in its own process; raise ParitygateError if it fails."""
     with temporary_folder("live") as folder:
-        recording = record_artifact(
-            artifact,
+        yield record_outputs(
+            artifact_model(model) if isinstance(model, Artifact) else model,
             samples,
             out=folder / "reference",
             ignored=rules.ignored,
@@ -96,14 +85,18 @@ def questions_of(  # noqa: PLR0913 - what is asked, and by which rules
             time_limit_s=time_limit_s,
             progress=progress,
         )
-        return _cut(recording, samples, served, rules, rows=rows)
 
 
-def _cut(
-    recording: Recording, samples: SampleSource, served: Signature | None, rules: GateRules, *, rows: int
+def questions_of(
+    recording: Recording, samples: SampleSource, served: Signature, rules: GateRules, *, rows: int
 ) -> Questions:
-    """Return requests of `rows` rows each, from the samples and their recorded outputs."""
-    served = served or recording.signature
+    """Return requests of `rows` rows each, from the samples, in batches of so many, and their recorded outputs.
+
+    `served` has inputs and outputs in the recording's order, under the server's names.
+
+    Raises:
+        UsageError: An output has no row of its own for each row of the input. No batch has the rows of a request.
+    """
     sides = zip((recording.signature.inputs, recording.signature.outputs), (served.inputs, served.outputs), strict=True)
     names = {own.name: other.name for side in sides for own, other in zip(*side, strict=True)}
     positions = valid_positions(rules.valid_where, [recording.signature])

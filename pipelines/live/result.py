@@ -9,6 +9,7 @@ from typing import Any
 from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.models.json_mapping import JsonMapping
+from paritygate.models.source import ModelRef
 from paritygate.pipelines.live.loops import Arrivals
 from paritygate.pipelines.live.metrics.server_counts import ServerCounts
 from paritygate.pipelines.live.metrics.triton_page import MachineUse
@@ -31,6 +32,7 @@ class LiveRequest:
     which: int | str  # a version, or an alias
     variant: str | None = None  # None for the preferred one
     samples: SampleSource
+    reference: ModelRef | None = None  # whose answers are right, in place of the released file's
     rows: int = 1  # a request
     mapping: JsonMapping | None = None  # of a server of no known protocol
     host: str | None = None  # another machine that may be loaded
@@ -106,6 +108,7 @@ class Served:
     version: int
     variant: str
     digest: str  # of the variant
+    reference: str  # whose answers are right, in place of the variant's; empty for these
     url: str
     server: str  # its own name
     server_version: str

@@ -18,7 +18,7 @@ from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
 from paritygate.pipelines.live.processes import ProcessWatch, watch_of
-from paritygate.pipelines.live.questions import questions_of
+from paritygate.pipelines.live.questions import questions_of, recorded
 from paritygate.pipelines.live.result import LiveRequest, LiveResult, Served
 from paritygate.pipelines.live.server import (
     check_host,
@@ -34,6 +34,7 @@ from paritygate.pipelines.release.repository.inspect import check_release, show
 from paritygate.precision import Variant
 from paritygate.signature import Signature
 from paritygate.text import counted
+from paritygate.validate.gate.rules import GateRules
 
 # The most requests that are sent one at a time, before the load and after stress.
 _LOOKS = 64
@@ -102,31 +103,30 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     variant = variant_of(details, request.variant)
     rules = rules_of(details, Variant.parse(variant))
     artifact = Artifact.read_record(details.local_folder() / variant)
-    released = _compared(artifact.signature, artifact.signature, rules.ignored)
-    check_mapping(request.mapping, released)
-    check_judgeable(rules, {spec.name: spec.dtype for spec in released.outputs}, command)
+    if request.reference is None:
+        _check_fit(request, artifact.signature, rules, command)
     watch = watch_of(endpoint, request.pid)
     server = connect(endpoint, request.limits, request.mapping, callers=callers)
     described = server.described
     description = described.signature()
-    served = served_names(description, artifact.signature)
-    compared = _compared(served, artifact.signature, rules.ignored)
+    samples = replace(request.samples, batch_size=max(request.rows, 1))
+    model = request.reference or artifact
+    with recorded(model, rules, samples, time_limit_s=request.time_limit_s, progress=progress) as recording:
+        released = recording.signature
+        if request.reference is not None:
+            rules = _rules_that_fit(rules, released)
+            _check_fit(request, released, rules, command)
+        served = served_names(description, released)
+        compared = _compared(served, released, rules.ignored)
+        questions = questions_of(recording, samples, served, rules, rows=request.rows)
     differences = description_differences(description, compared)
-    questions = questions_of(
-        artifact,
-        rules,
-        request.samples,
-        served,
-        rows=request.rows,
-        time_limit_s=request.time_limit_s,
-        progress=progress,
-    )
     return Target(
         served=Served(
             model=details.model,
             version=details.version,
             variant=variant,
             digest=artifact.digest,
+            reference="" if request.reference is None else request.reference.name,
             url=request.url,
             server=described.server,
             server_version=described.version,
@@ -157,6 +157,28 @@ def loaded(result: _Result, target: Target, run: Callable[[_Result], _Result]) -
         result = run(result)
     notes = (*target.version_notes(), *result.notes)
     return replace(result, notes=notes, seconds=time.monotonic() - begin)
+
+
+def _check_fit(request: LiveRequest, signature: Signature, rules: GateRules, command: str) -> None:
+    """Raise UsageError where the mapping or the rules do not fit the model whose answers are right."""
+    compared = _compared(signature, signature, rules.ignored)
+    check_mapping(request.mapping, compared)
+    check_judgeable(rules, {spec.name: spec.dtype for spec in compared.outputs}, command)
+
+
+def _rules_that_fit(rules: GateRules, signature: Signature) -> GateRules:
+    """Return the rules of a release without those on outputs that another reference lacks."""
+    names = {spec.name for spec in (*signature.inputs, *signature.outputs)}
+
+    def of_its_own(pairs: Mapping[str, str]) -> dict[str, str]:
+        return {one: other for one, other in pairs.items() if {one, other} <= names}
+
+    return replace(
+        rules,
+        decisions=tuple(decision for decision in rules.decisions if decision.output in names),
+        argmax_of=of_its_own(rules.argmax_of),
+        valid_where=of_its_own(rules.valid_where),
+    )
 
 
 def _compared(served: Signature, released: Signature, ignored: Mapping[str, str]) -> Signature:

@@ -7,6 +7,7 @@ import functools
 import math
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -109,34 +110,22 @@ class Traffic:
         """Whether no more is sent, because the server is gone or the user interrupted."""
         return self.is_gone or self.is_interrupted
 
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Let the first Ctrl-C end the loop, whose answers are kept; the second one raises KeyboardInterrupt."""
-        before = signal.getsignal(signal.SIGINT)
-        # Where Ctrl-C is ignored, it stays so; other threads get no signals.
-        if threading.current_thread() is not threading.main_thread() or not callable(before):
-            yield
-            return
-
-        def interrupt(*_: object) -> None:
-            self.is_interrupted = True
-            self._stop.set()
-            signal.signal(signal.SIGINT, before)
-
-        signal.signal(signal.SIGINT, interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def interrupt(self) -> None:
+        """End the loop; its answers are kept."""
+        self.is_interrupted = True
+        self._stop.set()
 
     def closed(self, *, callers: int, seconds: float, spawn_rate: float = math.inf) -> Window[Exchange]:
         """Return the outcome of callers that wait for each answer, as far as requests are left."""
         loop = functools.partial(closed_loop, seconds=seconds, most=self.left, spawn_rate=spawn_rate)
         return self._measure(loop, callers)
 
-    def open(self, times: Sequence[float], *, callers: int, give_up_s: float) -> Window[Exchange]:
+    def open(
+        self, times: Sequence[float], *, callers: int, give_up_s: float, end_s: float = math.inf
+    ) -> Window[Exchange]:
         """Return the outcome of requests at fixed times, as far as requests are left."""
-        return self._measure(functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s), callers)
+        loop = functools.partial(open_loop, times=times[: self.left], give_up_s=give_up_s, end_s=end_s)
+        return self._measure(loop, callers)
 
     def _measure(self, loop: Callable[..., Window[Exchange]], callers: int) -> Window[Exchange]:
         # Lost requests count across loops, because a loop may be shorter than it takes to see that a server is gone.
@@ -212,9 +201,6 @@ class Traffic:
         wrong = [pair for pair in answered if not pair[1].is_right]
         shares = [difference.share for _, difference in answered if difference is not _UNREADABLE]
         largest = max(shares, default=0.0)
-        statuses: dict[str, int] = {}
-        for exchange in by_outcome[Outcome.ERROR]:
-            statuses[exchange.why] = statuses.get(exchange.why, 0) + 1
         failed = [*(exchange for exchange, _ in wrong), *by_outcome[Outcome.ERROR], *by_outcome[Outcome.LOST]]
         first = min(failed, key=lambda exchange: exchange.number, default=None)
         return Tally(
@@ -225,7 +211,7 @@ class Traffic:
             errors=len(by_outcome[Outcome.ERROR]),
             lost=len(by_outcome[Outcome.LOST]),
             largest_share=largest if math.isfinite(largest) else None,
-            statuses=statuses,
+            statuses=Counter(exchange.why for exchange in by_outcome[Outcome.ERROR]),
             first=None if first is None else self._failure(first),
         )
 
@@ -247,18 +233,34 @@ class Traffic:
         )
 
 
+@contextlib.contextmanager
+def interruptible(*traffics: Traffic) -> Iterator[None]:
+    """Let the first Ctrl-C end the loops, whose answers are kept; the second one raises KeyboardInterrupt."""
+    before = signal.getsignal(signal.SIGINT)
+    # Where Ctrl-C is ignored, it stays so; other threads get no signals.
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        for traffic in traffics:
+            traffic.interrupt()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def added(first: Tally, second: Tally) -> Tally:
     """Return the counts of two measurements together, the first one before the second."""
     shares = (first.largest_share, second.largest_share)
-    names = {*first.statuses, *second.statuses}
+    counts = ("answered", "wrong", "unreadable", "flips", "errors", "lost")
     return Tally(
-        answered=first.answered + second.answered,
-        wrong=first.wrong + second.wrong,
-        unreadable=first.unreadable + second.unreadable,
-        flips=first.flips + second.flips,
-        errors=first.errors + second.errors,
-        lost=first.lost + second.lost,
+        **{name: getattr(first, name) + getattr(second, name) for name in counts},
         largest_share=None if None in shares else max(share for share in shares if share is not None),
-        statuses={name: first.statuses.get(name, 0) + second.statuses.get(name, 0) for name in sorted(names)},
+        statuses=dict(sorted((Counter(first.statuses) + Counter(second.statuses)).items())),
         first=first.first or second.first,
     )

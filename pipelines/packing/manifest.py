@@ -51,8 +51,7 @@ class PackedFile:
 
     def __post_init__(self) -> None:
         if self.size < 0 or not _DIGEST.fullmatch(self.digest):
-            msg = f"{self.name!r} of {self.size} bytes with digest {self.digest!r} is not a file of a pack"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name!r} of {self.size} bytes with digest {self.digest!r} is not a file of a pack")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -183,7 +183,6 @@ def _remove_run(item: ListedRun) -> None:
 
 
 def _beyond(listed: Sequence[ListedRun], keep: int) -> Iterator[ListedRun]:
-    """Yield our runs of each model without the newest."""
     seen: dict[str, int] = {}
     for item in listed:
         if item.run.is_ours:

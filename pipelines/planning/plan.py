@@ -173,7 +173,6 @@ def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> 
 
 
 def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
-    """Plan the recording, and return it where it is unknown."""
     if cache.is_made_anew(_conversion(run, GRAPH_VARIANT)):
         why = f"{GRAPH_VARIANT} would be made again"
         return [PlannedJob(job=f"the recording of {run.resolved.name}", would_be=UNKNOWN, why=why)]
@@ -183,7 +182,6 @@ def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> li
 
 
 def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
-    """Plan the comparisons, and return those that are unknown."""
     made, is_recorded = run.exported(), (run.reference / RECORD_FILE).is_file()
     if is_recorded:
         validate_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)

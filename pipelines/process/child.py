@@ -15,14 +15,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import paritygate.errors
-from paritygate.addresses import SIGNING_PASSWORD
+from paritygate.addresses import SIGNING_PASSWORD, without_secrets
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
@@ -64,8 +64,8 @@ _LOG_BYTES = 65536
 _GRACE_S = 5.0
 _ROOM_BYTES = 65536
 _PART_BYTES = 65536
-# Far longer than any line of progress.
-_LONGEST_LINE = 1 << 20
+# Far longer than any line of progress, or reply.
+_LONGEST_LINE = 1 << 24
 _SHOWN_OF_GARBAGE = 60
 _GB = 10**9
 # The child's own children may keep a pipe open, so the parent also polls whether the child lives.
@@ -106,6 +106,7 @@ class ChildJob:
     killed_error: type[ParitygateError] | None = None  # raised in place of it where a signal ended the child
     is_log_kept: bool = True  # else no message names it
     for_messages: Mapping[str, Any] = field(default_factory=dict)  # arguments without effect on the result
+    environment: Mapping[str, str] = field(default_factory=dict)  # those of the user win
 
     @property
     def all_args(self) -> dict[str, Any]:
@@ -136,15 +137,22 @@ def run_child(job: ChildJob, progress: Progress = lambda *_: None, *, listener: 
         ParitygateError: The job's error, or `job.crash_error` if the child crashed, hung or was killed.
     """
     child = start_child(job, listener=listener)
+    events = ChildEvents(child)
     try:
-        last_stage = _watch(child, progress)
+        deadline = time.monotonic() + job.time_limit_s
+        if events.reply(deadline, progress) is not None:
+            raise garbage_error(child, b"a reply")
+        with events.in_time():
+            wait_for_end(child, deadline, events.stage)
+        if events.pending and child.process.returncode == 0:
+            raise garbage_error(child, events.pending)
     finally:
         # Whatever ends the wait, Ctrl-C included, no child is left behind.
         stop_child(child)
     if listener is not None and child.result.is_file():
         # Also after an error: what was read shows why something does not run here.
         listener.add_of_python(_outcome(child).get("read"))
-    return result_of_child(child, last_stage)
+    return result_of_child(child, events.stage)
 
 
 # Written last: its folder then has all outputs of a job's models.
@@ -240,7 +248,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(write_end, *inherited),
-                env=environment_of_job(job.name),
+                env={**job.environment, **environment_of_job(job.name)},
                 # Ctrl-C reaches the parent only, which then ends the child and all it started.
                 start_new_session=True,
             )
@@ -291,36 +299,61 @@ def stop_child(child: StartedChild, *, at_once: bool = False) -> None:
     child.events.close()
 
 
-def _watch(child: StartedChild, progress: Progress) -> str:
-    job = child.job
-    deadline = time.monotonic() + job.time_limit_s
-    stage, pending = "", b""
-    try:
-        while part := receive(child, child.events.fileno(), deadline, stage):
-            *lines, pending = (pending + part).split(b"\n")
-            for line in lines:
-                stage, done, total = _event(child, line)
-                progress(stage, done, total)
-            if len(pending) > _LONGEST_LINE:
-                raise garbage_error(child, pending)
-        wait_for_end(child, deadline, stage)
-    except TimeoutError:
-        stop_child(child)
-        msg = f"{job.what} did not end within {job.time_limit_s:g} s and was stopped{_during(stage)}{_last_lines(job)}"
-        raise job.crash_error(
-            msg, hint=f"give it more time with --time-limit SECONDS, or {_SEE[job.is_log_kept]}"
-        ) from None
-    if pending and child.process.returncode == 0:
-        raise garbage_error(child, pending)
-    return stage
+class ChildEvents:
+    """Progress and replies of a child: the `stage` of its last progress, and a `pending` line without its end."""
 
+    def __init__(self, child: StartedChild) -> None:
+        self._child = child
+        self.pending = b""
+        self.stage = ""
 
-def _event(child: StartedChild, line: bytes) -> tuple[str, int, int]:
-    try:
-        event = json.loads(line)
-        return str(event["stage"]), int(event["done"]), int(event["total"])
-    except NOT_OURS:
-        raise garbage_error(child, line) from None
+    def reply(self, deadline: float, progress: Progress) -> dict[str, Any] | None:
+        """Pass progress on until the next reply, and return it; None once the child has ended or closed the pipe.
+
+        Raises:
+            ParitygateError: The job's `crash_error` after the deadline, by the monotonic clock, or for garbage.
+        """
+        child = self._child
+        while True:
+            line, end, rest = self.pending.partition(b"\n")
+            if end:
+                self.pending = rest
+                if (reply := self._parsed(line, progress)) is not None:
+                    return reply
+                continue
+            with self.in_time():
+                part = receive(child, deadline, self.stage)
+            if not part:
+                return None
+            if len(line) > _LONGEST_LINE:
+                raise garbage_error(child, line)
+            self.pending += part
+
+    def _parsed(self, line: bytes, progress: Progress) -> dict[str, Any] | None:
+        """Return the reply in a line; None for progress, which is passed on."""
+        try:
+            data = json.loads(line)
+            if "reply" in data:
+                return dict(data["reply"])
+            self.stage, done, total = str(data["stage"]), int(data["done"]), int(data["total"])
+        except NOT_OURS:
+            raise garbage_error(self._child, line) from None
+        progress(self.stage, done, total)
+        return None
+
+    @contextlib.contextmanager
+    def in_time(self) -> Iterator[None]:
+        """End the child after a TimeoutError inside, and raise its job's error."""
+        job = self._child.job
+        try:
+            yield
+        except TimeoutError:
+            stop_child(self._child)
+            late = f"did not end within {job.time_limit_s:g} s and was stopped{_during(self.stage)}"
+            raise job.crash_error(
+                f"{job.what} {late}{_last_lines(job)}",
+                hint=f"give it more time with --time-limit SECONDS, or {_SEE[job.is_log_kept]}",
+            ) from None
 
 
 def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
@@ -331,8 +364,8 @@ def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
     return child.job.crash_error(msg, hint=HINT_OF_GARBAGE)
 
 
-def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> bytes:
-    """Return the next bytes from a pipe of the child; empty once it has ended or closed the pipe.
+def receive(child: StartedChild, deadline: float, stage: str) -> bytes:
+    """Return the next bytes of the child's events; empty once it has ended or closed the pipe.
 
     `deadline` is by the monotonic clock, and `stage` is for messages.
 
@@ -340,6 +373,7 @@ def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> byte
         TimeoutError: The deadline has passed.
         ParitygateError: It exceeds its memory limit; then it is ended.
     """
+    pipe = child.events.fileno()
     while True:
         # At its end, the pipe has everything that it wrote.
         has_ended = child.process.poll() is not None
@@ -433,7 +467,6 @@ def _log_lines(job: ChildJob) -> list[str]:
 
 
 def _end_as_cause(job: ChildJob) -> RuntimeError:
-    """Return the end of the log as an error that `--debug` prints."""
     return RuntimeError(f"in the job's process:\n{_end_of_log(job)}")
 
 
@@ -442,7 +475,8 @@ def _end_of_log(job: ChildJob) -> str:
         with job.log.open("rb") as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - _LOG_BYTES))
-            return stream.read().decode(errors="replace")
+            # Before its lines are cut, because a part of an address does not look like one.
+            return without_secrets(stream.read().decode(errors="replace"))
     except OSError:
         return ""
 

@@ -10,13 +10,16 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.process.child import Progress
 
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
@@ -39,7 +42,7 @@ _OWN = os.getpid()
 
 
 class _Reporter:
-    """Sends progress to the parent, at most ten times a second and at every change of stage."""
+    """Sends progress to the parent, at most ten times a second and at every change of stage, and replies."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -52,11 +55,37 @@ class _Reporter:
         if stage == self._last[0] and now - self._last[1] < _REPORT_EVERY_S:
             return
         self._last = (stage, now)
-        line = json.dumps({"stage": stage, "done": done, "total": total}) + "\n"
-        # The parent may have ended. Code of the user may have closed the pipe, and opened another file.
+        # The parent may have ended.
         with contextlib.suppress(OSError):
-            if _file_of(self._descriptor) == self._pipe:
-                os.write(self._descriptor, line.encode())
+            self.send({"stage": stage, "done": done, "total": total})
+
+    def send(self, data: Mapping[str, Any]) -> None:
+        """Send data to the parent."""
+        # Code of the user may have closed the pipe, and opened another file.
+        if _file_of(self._descriptor) != self._pipe:
+            raise OSError(errno.EBADF, "code of the model or of the samples closed the pipe to the parent")
+        with open(self._descriptor, "wb", closefd=False) as pipe:
+            pipe.write(json.dumps(data).encode() + b"\n")
+
+
+def serve(
+    args: Mapping[str, Any],
+    report: Progress,
+    reply: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    *,
+    first: Mapping[str, Any] | None = None,
+) -> None:
+    """Reply to each request of a `ServingChild` until it is closed, and send it `first` before any request.
+
+    `args` and `report` are those of the job.
+    """
+    if not isinstance(report, _Reporter):
+        raise TypeError(type(report))
+    if first is not None:
+        report.send({"reply": first})
+    with os.fdopen(args["requests"]) as requests:
+        for line in requests:
+            report.send({"reply": reply(json.loads(line))})
 
 
 def _file_of(descriptor: int) -> tuple[int, int]:

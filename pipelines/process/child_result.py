@@ -14,8 +14,6 @@ NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
 
 
 class _Job(Protocol):
-    """A job of a child process."""
-
     @property
     def what(self) -> str:
         """Its description."""

@@ -16,10 +16,12 @@ import yaml
 from paritygate.errors import UsageError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.release.released_files import released_benchmark
+from paritygate.pipelines.release.repository import ReleaseDetails
+from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.views.publish import model_to_serve
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.to_serve import ReleaseToServe, release_to_serve
-from paritygate.pipelines.serving.manifests import REPOSITORY, SERVERS, VIEW, PodContent, PodRequest, manifests_of
+from paritygate.pipelines.serving.manifests import REPOSITORY, SERVERS, USER, VIEW, PodContent, PodRequest, manifests_of
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import ServerView, WrittenView, kind_of
 from paritygate.pipelines.serving.triton.view import TritonView
@@ -29,6 +31,8 @@ from paritygate.text import from_here
 
 _TRITON_TAG = re.compile(r"[^@]*:([0-9]{2}\.[0-9]{2})\b.*")
 _MIB = 1024 * 1024
+# Beside a copy of the release and its view: a server unpacks its runtime there.
+_SPARE_MIB = 1024
 # Kubernetes reads more words as numbers and booleans than PyYAML does, such as `y` and 1e3.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z/][\w./:=-]*", re.IGNORECASE)
 
@@ -77,6 +81,7 @@ def deploy(repository: Root, release: tuple[str, str, str | None], request: PodR
         resources.setdefault("limits", {})["nvidia.com/gpu"] = "1"
     unchecked = request.server == "triton" and tag is None
     notes = [note, *(["onnx: the image names no release of Triton, so versions were not checked"] if unchecked else ())]
+    notes += _unreadable(repository, details)
     content = PodContent(
         model=model,
         version=details.version,
@@ -85,6 +90,7 @@ def deploy(repository: Root, release: tuple[str, str, str | None], request: PodR
         repository=place,
         view=[word for option in order.options.items() for word in option],
         start=_start(view),
+        space=f"{2 * math.ceil(store_of(details.folder).size_bytes('') / _MIB) + _SPARE_MIB}Mi",
         resources=resources,
     )
     # YAML would write an anchor for each mapping that occurs twice.
@@ -149,6 +155,17 @@ def _resources(to_serve: ReleaseToServe) -> tuple[dict[str, dict[str, str]], str
         {"requests": requests, "limits": {"memory": f"{2 * peak}Mi"}},
         f"resources: the benchmark measured {figures}, not this server; the limit is twice the memory",
     )
+
+
+def _unreadable(repository: Root, details: ReleaseDetails) -> list[str]:
+    """Return a note if the pod could not read a copy of a folder's release and log that keeps their modes."""
+    if not isinstance(repository, Path):
+        return []
+    tops = (repository / "log" / details.model, Path(details.folder))
+    paths = (path for top in tops for path in (*top.rglob("*"), top, *top.parents) if path.is_relative_to(repository))
+    command = shlex.join(["chmod", "-R", "a+rX", from_here(repository)])
+    note = f"files: a copy with these modes is closed to user {USER} of the pod; open it first: {command}"
+    return [note] if any(~path.lstat().st_mode & (0o5 if path.is_dir() else 0o4) for path in paths) else []
 
 
 def _write(place: Place, file: str, content: bytes) -> bool:

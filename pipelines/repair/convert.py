@@ -12,9 +12,10 @@ from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.errors import NotAvailableError, UnrepairedError, UsageError
 from paritygate.files import MARKER, temporary_folder
+from paritygate.formats import FORMATS
 from paritygate.models.digest import files_of_model
 from paritygate.models.onnx.file import read_onnx
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.calibration import OpenCalibration
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.repair.lowering import LoweredModel, open_fp16, open_int8
@@ -27,11 +28,12 @@ from paritygate.text import counted
 if TYPE_CHECKING:
     from paritygate.pipelines.repair.result import Repair
 
-_ONNX = "onnx"
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 
-def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibration, report: Progress) -> Conversion:
+def convert_mixed(
+    job: ConversionJob, target_format: str, request: MixedRequest, opened: OpenCalibration, report: Progress
+) -> Conversion:
     """Write the mixed model and `repair.json` into the job's folder, and return the conversion.
 
     The search and the check of its result use the rows of `opened`, none of which the variant is compared on.
@@ -50,12 +52,12 @@ def convert_mixed(job: ConversionJob, request: MixedRequest, opened: OpenCalibra
         request = replace(request, judged_rows=opened.judged)
         mixer = Mixer(_open(searching, place), divided(batches), request, place, report)
         mixer.choose()
-        conversion = _converted(job, mixer)
-        while not mixer.proves(_file_of(job, conversion)):
+        conversion, file = _converted(job, mixer, target_format)
+        while not mixer.proves(file):
             mixer.grow()
             _clear(job.folder)
-            conversion = _converted(job, mixer)
-        sizes = {"file_bytes": _bytes_of(_file_of(job, conversion)), "fp32_bytes": _bytes_of(job.source)}
+            conversion, file = _converted(job, mixer, target_format)
+        sizes = {"file_bytes": _bytes_of(file), "fp32_bytes": _bytes_of(job.source)}
         repair = mixer.repair(opened.rows, **sizes)
     if not repair.is_smaller_or_faster:
         msg = f"unrepaired: with {_kept(repair)} in fp32, the model is neither smaller nor faster than in fp32"
@@ -93,18 +95,16 @@ def _open(job: ConversionJob, place: Path) -> LoweredModel:
     return open_fp16(job.source.path, signature)
 
 
-def _converted(job: ConversionJob, mixer: Mixer) -> Conversion:
+def _converted(job: ConversionJob, mixer: Mixer, target_format: str) -> tuple[Conversion, ModelRef]:
     try:
-        return convert_and_check(replace(job, kept=mixer.reasons()), _ONNX)
+        conversion = convert_and_check(replace(job, kept=mixer.reasons()), target_format)
     except NotAvailableError as err:
         if not mixer.kept:
             raise
         msg = f"unrepaired: {err}"
         raise UnrepairedError(msg, hint=_HINT) from err
-
-
-def _file_of(job: ConversionJob, conversion: Conversion) -> ModelRef:
-    return ModelRef(text=conversion.main, folder=job.folder, kind=SourceKind.ONNX, name="onnx-mixed")
+    kind = FORMATS[target_format].kind
+    return conversion, ModelRef(text=conversion.main, folder=job.folder, kind=kind, name=f"{target_format}-mixed")
 
 
 def _bytes_of(model: ModelRef) -> int:

@@ -23,10 +23,11 @@ from paritygate.pipelines.repair.result import HeldOut, RepairedVariant, held_ou
 from paritygate.pipelines.run.comparisons import RunComparison, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.diagnosis import FP32_EXPORT
 from paritygate.pipelines.run.evidence import EvidenceEntry
+from paritygate.pipelines.run.fp32_base import fp32_entry
 from paritygate.pipelines.run.variant_maker import VariantMaker
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.schema import ResolvedSpec
-from paritygate.pipelines.spec.targets import MIXED, MixedTarget
+from paritygate.pipelines.spec.targets import MIXED, MIXED_OPENVINO, MixedTarget
 from paritygate.precision import Precision, Variant
 from paritygate.text import hint_of_meant
 from paritygate.validate.measure.check import Verdict
@@ -34,7 +35,12 @@ from paritygate.validate.reference.recording import Recording
 
 FOLDER = "repaired"
 _LOWER: Mapping[Precision, Literal["fp16", "int8"]] = {Precision.FP16: "fp16", Precision.INT8: "int8"}
-_ONNX, _CPU = "onnx", "cpu"
+_CPU = "cpu"
+# The variants that are repaired, each by the target that keeps operators in FP32.
+_MIXED_OF: Mapping[str, str] = {
+    **{f"{form}-{lower}": MIXED for form in ("onnx", *sorted(ENGINE_FORMATS)) for lower in _LOWER},
+    "openvino-int8": MIXED_OPENVINO,
+}
 
 
 def repair_variant(
@@ -52,20 +58,21 @@ def repair_variant(
     """
     entries = _entries(run)
     variant = _failed_variant(run, name, entries)
+    mixed = _MIXED_OF[name]
     place = run.folder / FOLDER / name
     # What an earlier search found goes first: this one may end without a result. Folders without our mark stay.
     remove_marked_folder(place)
     lower = _LOWER[variant.precision]
     judging = _Judging(
-        run=replace(run, resolved=_with_mixed(run.resolved, name, lower, max_runs)),
+        run=replace(run, resolved=_with_mixed(run.resolved, (name, mixed), lower, max_runs)),
         name=name,
         recording=Recording.load(run.reference),
         time_limit_s=time_limit_s,
         progress=progress,
     )
-    maker = VariantMaker(judging.run, [MIXED], time_limit_s=time_limit_s, progress=progress)
+    maker = VariantMaker(judging.run, [mixed], time_limit_s=time_limit_s, progress=progress)
     judging.check_fp32(maker.make(FP32_EXPORT), entries)
-    made = maker.make(MIXED)
+    made = maker.make(mixed)
     if isinstance(made, FailedVariant):
         raise UnrepairedError(made.message, hint=made.hint, command=made.command)
     try:
@@ -83,7 +90,7 @@ def repair_variant(
         repair=repair_of(made.made_by["facts"]),
         held_out=held_out,
         emulated=emulated,
-        target=f"{{name: {MIXED}, lower: {lower}}}",
+        target=f"{{name: {mixed}, lower: {lower}}}",
     )
     repaired.save()
     return repaired
@@ -107,16 +114,16 @@ def _failed_variant(run: RunFolder, name: str, entries: Mapping[str, list[Eviden
         msg = f"the run has no variant {name!r} (variants: {', '.join(entries)})"
         raise InputFileError(msg, hint=hint_of_meant(name, entries, "name one of them with --variant"))
     variant = Variant.parse(name)
-    if MIXED in entries:
-        msg = f"the run has the target {MIXED}, which is a repair already"
-        raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
-    if variant.precision not in _LOWER or variant.static or variant.format not in {_ONNX, *ENGINE_FORMATS}:
-        msg = f"{name} cannot be repaired by precision (expected: fp16 or int8 of {_ONNX} or an engine, dims not fixed)"
+    if name not in _MIXED_OF:
+        msg = f"{name} cannot be repaired by precision (expected one of: {', '.join(_MIXED_OF)})"
         if variant.precision is Precision.BF16:
             msg = f"{name} cannot be repaired: {why_no_bf16()}"
-        if variant.format != _ONNX:
-            raise UsageError(msg, hint=f"add {_ONNX}-{variant.precision} to targets, and repair that variant")
+        if variant.format != "onnx":
+            raise UsageError(msg, hint=f"add onnx-{variant.precision} to targets, and repair that variant")
         raise UsageError(msg, hint="find the operator that differs", command=_diagnose(run, name))
+    if _MIXED_OF[name] in entries:
+        msg = f"the run has the target {_MIXED_OF[name]}, which is a repair already"
+        raise UsageError(msg, hint="raise its max_runs, or calibration.share for more rows to search by")
     if all(entry.verdict != Verdict.FAIL for entry in entries[name]):
         failing = [each for each, rows in entries.items() if any(entry.verdict == Verdict.FAIL for entry in rows)]
         msg = f"{name} does not fail (verdict: {entries[name][0].verdict}), so there is nothing to repair"
@@ -125,10 +132,13 @@ def _failed_variant(run: RunFolder, name: str, entries: Mapping[str, list[Eviden
     return variant
 
 
-def _with_mixed(resolved: ResolvedSpec, name: str, lower: Literal["fp16", "int8"], max_runs: int) -> ResolvedSpec:
-    """Return the spec with a mixed target that has the limits of the variant."""
-    target, spec = MixedTarget(name=MIXED, lower=lower, max_runs=max_runs), resolved.spec
-    limits = {MIXED: spec.tolerance[name]} if name in spec.tolerance else {}
+def _with_mixed(
+    resolved: ResolvedSpec, names: tuple[str, str], lower: Literal["fp16", "int8"], max_runs: int
+) -> ResolvedSpec:
+    """Return the spec with a mixed target that has the limits of the variant; `names` are the variant's and its own."""
+    name, mixed = names
+    target, spec = MixedTarget(name=mixed, lower=lower, max_runs=max_runs), resolved.spec
+    limits = {mixed: spec.tolerance[name]} if name in spec.tolerance else {}
     changes = {"targets": [*spec.targets, target], "tolerance": {**spec.tolerance, **limits}}
     return replace(resolved, spec=spec.model_copy(update=changes))
 
@@ -145,20 +155,23 @@ class _Judging:
 
     def check_fp32(self, base: Artifact | FailedVariant, entries: Mapping[str, list[EvidenceEntry]]) -> None:
         """Refuse a variant whose FP32 base does not pass, because precision would hide a fault of the conversion."""
-        if FP32_EXPORT in entries:
-            verdict = entries[FP32_EXPORT][0].verdict
+        first = {name: rows[0] for name, rows in entries.items()}
+        known = fp32_entry(Variant.parse(self.name), FP32_EXPORT, first)
+        name = FP32_EXPORT if known is None else known.variant
+        if known is not None:
+            verdict = known.verdict
         elif isinstance(base, FailedVariant):
             verdict = base.verdict
         else:
             verdict = self._result("base", comparison_of(self.run, base, self.recording, _CPU)).verdict
         if verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}:
             return
-        msg = f"{FP32_EXPORT}, from which it is made, "
+        msg = f"{FP32_EXPORT}, from which it is made, " if name == FP32_EXPORT else f"{name} "
         if verdict == Verdict.FAIL:
             msg += "does not pass either, so precision is not the cause"
         else:
             msg += f"could not be measured ({verdict}), so nothing shows that precision is the cause"
-        command = _diagnose(self.run, FP32_EXPORT)
+        command = _diagnose(self.run, name)
         raise UnrepairedError(msg, hint="find the operator that differs", command=command)
 
     def held_out(self, artifact: Artifact) -> HeldOut:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -17,15 +16,7 @@ from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.templating import template_environment
 from paritygate.text import printable
 
-_SUFFIXES = (".html", ".md")
 _MOST_BYTES = 2_000_000
-
-
-def check_report_file(path: Path) -> None:
-    """Check before a comparison that a report can be written to this path; raise UsageError if not."""
-    if path.suffix not in _SUFFIXES:
-        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected {' or '.join(_SUFFIXES)})"
-        raise UsageError(msg, hint="write for example --report report.html")
 
 
 def write_comparison_report(result: ComparisonResult, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.drawings.graph import graph_plot
 from paritygate.pipelines.report.drawings.plot import WIDTH
@@ -16,13 +15,6 @@ from paritygate.validate.divergence.result import EQUAL, Divergence
 
 _DRAWN = 3
 _VERDICTS = {True: "pass", False: "fail"}
-
-
-def check_page_file(path: Path | None) -> None:
-    """Check before the diagnosis that a page can be written to this path; raise UsageError if not."""
-    if path is not None and path.suffix != ".html":
-        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected .html)"
-        raise UsageError(msg, hint="write for example --report diagnosis.html")
 
 
 def write_divergence_page(divergence: Divergence, path: Path, *, reference: str, candidate: str) -> None:

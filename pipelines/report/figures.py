@@ -34,6 +34,12 @@ def number(found: float | None, *, missing: str = "not measured") -> str:
     return _short(found, _DIGITS)
 
 
+def amount(found: float | None, *, missing: str = "not measured") -> str:
+    """Return a measured amount with three digits, and from 1,000 on as a whole number; `missing` for None."""
+    is_large = found is not None and found >= 10**_DIGITS
+    return f"{found:,.0f}" if is_large else number(found, missing=missing)
+
+
 def value(found: float | None) -> str:
     """Return a value of an output with all digits of float32; None was not finite."""
     return "not finite" if found is None else _short(found, _VALUE_DIGITS)

@@ -86,7 +86,6 @@ def _sentence(check: Check, result: ComparisonResult) -> str:
 
 
 def _of_rows(check: Check, output: OutputResult, measured: float, limit: float) -> str:
-    """Return how many rows differ, the worst row, and its difference."""
     texts = number_pair(measured, limit)
     of_what = _OF_ROWS[check.name]
     row = _worst(check, output)

@@ -1,4 +1,4 @@
-"""Diagnose a variant of a run: its ONNX file against the ONNX file that it should equal."""
+"""Diagnose a variant of a run: its file, or the ONNX file of an engine, against the model that it should equal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
 from paritygate.errors import InputFileError, ParitygateError, StorageError
 from paritygate.files import make_marked_folder
+from paritygate.formats import FORMATS
 from paritygate.models.source import WITH_INNER_TENSORS, SourceKind
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -19,6 +20,7 @@ from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.comparisons import built_from
 from paritygate.pipelines.run.evidence import EMULATED, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.precision import Variant
 from paritygate.text import first_line_of
 from paritygate.validate.divergence.result import LOCATED, POSSIBLE, Divergence
 from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, Cause
@@ -27,7 +29,6 @@ from paritygate.validate.words.sentence import joined, say
 # The kinds of causes that name operators.
 OPERATORS, OVERFLOW = "operators", "overflow"
 FP32_EXPORT: Final = "onnx-fp32"
-_ONNX = "onnx"
 # Tensors that are computed at most, in all runs of both models together, and batches that are looked at.
 _MOST_TENSORS, _MOST_BATCHES = 200_000, 16
 _LONGEST_S = 600.0
@@ -60,7 +61,7 @@ def variant_to_diagnose(
         ArtifactIntegrityError: The file that an engine was built from is missing or was changed.
     """
     artifact = run.artifact(name)
-    candidate = artifact if artifact.variant.format == _ONNX else _onnx_base(run, artifact)
+    candidate = artifact if _has_inner_tensors(artifact.variant) else _onnx_base(run, artifact)
     source = run.resolved.source
     export = None if source.kind is SourceKind.ONNX else _export(run, candidate, is_right=is_export_right)
     reference = source if export is None else artifact_model(export)
@@ -85,9 +86,13 @@ def variant_to_diagnose(
     )
 
 
+def _has_inner_tensors(variant: Variant) -> bool:
+    return variant.format in FORMATS and FORMATS[variant.format].kind in WITH_INNER_TENSORS
+
+
 def _onnx_base(run: RunFolder, artifact: Artifact) -> Artifact:
     base = str((artifact.made_by.get("base") or {}).get("variant", ""))
-    if base.startswith(f"{_ONNX}-"):
+    if base.startswith("onnx-"):
         return built_from(run, artifact)
     msg = f"{artifact.variant} cannot be diagnosed (got {artifact.variant.format}, expected an ONNX file)"
     raise InputFileError(msg, hint=f"add {FP32_EXPORT} to targets, run the spec again, and diagnose that variant")
@@ -116,7 +121,7 @@ def _export(run: RunFolder, candidate: Artifact, *, is_right: bool) -> Artifact 
 def cause_of_failure(
     run: RunFolder, entry: EvidenceEntry, *, is_export_right: bool, time_limit_s: float, progress: Progress
 ) -> Cause | None:
-    """Return the operators at which a failed ONNX variant parts from the source or the FP32 export.
+    """Return the operators at which a failed variant parts from the source or the FP32 export; none of an engine.
 
     An emulated one is looked at for overflow alone. None without a model to compare it with, and where no operator can
     be named. Only the disk stops a run.
@@ -125,7 +130,7 @@ def cause_of_failure(
         StorageError: The disk is full.
     """
     name, result = entry.variant, entry.result
-    if result is None or not result.is_measured or not name.startswith(f"{_ONNX}-"):
+    if result is None or not result.is_measured or not _has_inner_tensors(Variant.parse(name)):
         return None
     try:
         found = variant_to_diagnose(run, name, result, is_export_right=is_export_right)

@@ -24,7 +24,6 @@ class RunLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def __del__(self) -> None:
-        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
 

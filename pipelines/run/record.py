@@ -13,7 +13,6 @@ from paritygate.codec import digest_of, to_data
 from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import ModelRef, SourceKind, parse_source, with_signature_key
-from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.process.child import ChildJob, DoJob, Progress, do_job
 from paritygate.pipelines.process.stages import stage
@@ -155,8 +154,8 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     return _record_alone(args, out=request.out, time_limit_s=time_limit_s, progress=progress)
 
 
-def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
-    artifact: Artifact,
+def record_outputs(  # noqa: PLR0913 - what is recorded, where to, and how
+    model: ModelRef,
     samples: SampleSource,
     *,
     out: Path,
@@ -165,11 +164,9 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
     time_limit_s: float,
     progress: Progress,
 ) -> Recording:
-    """Record the outputs of an artifact that are compared; raises as `record_stage`."""
+    """Record the outputs of a model that are compared; raises as `record_stage`."""
     args = {
-        **_args_of(
-            str(artifact.variant), artifact_model(artifact), samples, is_non_finite_declared=is_non_finite_declared
-        ),
+        **_args_of(model.name, model, samples, is_non_finite_declared=is_non_finite_declared),
         "ignored": dict(ignored),
     }
     return _record_alone(args, out=out, time_limit_s=time_limit_s, progress=progress)

@@ -31,20 +31,27 @@ class Stopped:
 
 @contextlib.contextmanager
 def noting_why_it_stops(run: RunFolder) -> Iterator[None]:
-    """Remove or annotate the run folder after an error inside."""
+    """Remove or annotate the run folder after an error inside, or a signal."""
     try:
         yield
-    except ParitygateError as err:
-        stopped = Stopped(message=_message(run, err), exit_code=int(err.exit_code))
-        # The error itself is reported, even if the disk fails as well.
-        with contextlib.suppress(ParitygateError, OSError):
-            is_without_jobs = stopped.is_refused or not (run.findings / "jobs").exists()
-            if is_without_jobs and not run.exported() and not run.reference.exists():
-                remove_marked_folder(run.folder)
-                run.folder.parent.rmdir()
-            else:
-                write_json_atomically(run.folder / _FILE, to_data(stopped))
+    except Exception as err:
+        if isinstance(err, ParitygateError):
+            _note(run, Stopped(message=_message(run, err), exit_code=int(err.exit_code)))
         raise
+    except BaseException:
+        _note(run, Stopped(message="it was interrupted", exit_code=int(ExitCode.INTERRUPTED)))
+        raise
+
+
+def _note(run: RunFolder, stopped: Stopped) -> None:
+    # The error itself is reported, even if the disk fails as well.
+    with contextlib.suppress(ParitygateError, OSError):
+        is_without_jobs = stopped.is_refused or not (run.findings / "jobs").exists()
+        if is_without_jobs and not run.exported() and not run.reference.exists():
+            remove_marked_folder(run.folder)
+            run.folder.parent.rmdir()
+        else:
+            write_json_atomically(run.folder / _FILE, to_data(stopped))
 
 
 def why_stopped(folder: Path) -> Stopped | None:

@@ -27,7 +27,7 @@ from paritygate.pipelines.run.comparisons import (
 )
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.fp16_range import with_fp16_range
-from paritygate.pipelines.run.fp32_base import with_fp32_base
+from paritygate.pipelines.run.fp32_base import fp32_entry, with_fp32_base
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
@@ -194,8 +194,6 @@ def _reused(run: RunFolder) -> tuple[str, ...]:
 
 
 class _Validator:
-    """Makes the comparisons of a run, each in its own job."""
-
     def __init__(
         self, run: RunFolder, *, time_limit_s: float, progress: Progress, probes: Collection[str] | None
     ) -> None:
@@ -218,9 +216,9 @@ class _Validator:
             return entry
         from paritygate.pipelines.run.diagnosis import FP32_EXPORT
 
-        known = entries.get(FP32_EXPORT)
+        known = fp32_entry(artifact.variant, FP32_EXPORT, entries)
         verdict = known.verdict if known is not None else self._verdict_of_base(artifact, recording)
-        return entry.with_result(with_fp32_base(result, FP32_EXPORT, verdict))
+        return entry.with_result(with_fp32_base(result, FP32_EXPORT if known is None else known.variant, verdict))
 
     def _verdict_of_base(self, artifact: Artifact, recording: Recording) -> str:
         """Return the verdict of an FP32 base that is not a target, as its ONNX file runs on the CPU."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.files import temporary_folder
+from paritygate.machine import THREADS, threads_allowed
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.shards.merged import merge_parts
-from paritygate.pipelines.compare.shards.shard import Shard, check_can_be_cut, measure_shard
+from paritygate.pipelines.compare.shards.shard import Shard, check_can_be_cut, request_of, shards_job
 from paritygate.pipelines.process.child_memory import given_memory_limit, memory_limit
+from paritygate.pipelines.process.serving_child import ServingChild, SoftEnd
 from paritygate.pipelines.scale.engine import Engine
 from paritygate.pipelines.scale.workers import call_all
 from paritygate.validate.reference.batch_range import nth_range
@@ -24,8 +27,10 @@ if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.process.child import Progress
 
-# The first shard also has the probes, so each worker gets several; each costs a start of a process.
+# The first shard also has the probes, and a worker may be slow, so each gets several.
 _SHARDS_A_WORKER = 4
+# OpenMP is that of PyTorch.
+_THREADS = (THREADS, "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def files_of(job: ComparisonJob) -> list[Path]:
@@ -49,8 +54,9 @@ def compare_by_workers(
     check_can_be_cut(job, "--workers")
     batches = nth_range(Recording.load(job.reference.path), 1, 1).batches
     of = min(batches, _SHARDS_A_WORKER * engine.workers)
-    with temporary_folder("parts") as folder, engine.started(files_of(job), say, are_threads_limited=True) as workers:
-        say(f"{of} shards, {workers.place}")
+    with temporary_folder("parts") as folder, engine.started(files_of(job), say) as workers:
+        threads = threads_allowed() or workers.processors
+        say(f"{of} shards, {workers.place}, threads of each: {threads}")
         files = [folder / f"part-{number}.json" for number in range(1, of + 1)]
         parts = itertools.count(1)
 
@@ -58,16 +64,40 @@ def compare_by_workers(
             files[at].write_bytes(part.result())
             progress("measuring shards", next(parts), of)
 
-        more = of, time_limit_s, given_memory_limit()
-        calls = [functools.partial(workers.call, measure_part, to_data(job), at, *more) for at in range(1, of + 1)]
-        call_all(calls, engine.workers, done=done, stop=workers.stop)
+        args = to_data(job), of, time_limit_s, given_memory_limit(), {name: str(threads) for name in _THREADS}
+        call_all([[at] for at in range(1, of + 1)], engine.workers, lambda: workers.start(ShardWorker, *args), done)
         return merge_parts(files)
 
 
-def measure_part(job: Mapping[str, Any], number: int, of: int, time_limit_s: float, memory: int | None) -> bytes:
-    """Measure a shard, and return the file of its part; raises as `measure_shard`."""
-    with temporary_folder("part") as folder, memory_limit(memory):
-        out = folder / "part.json"
-        shard = Shard(number=number, of=of)
-        measure_shard(from_data(ComparisonJob, job), shard, out, time_limit_s=time_limit_s)
-        return out.read_bytes()
+class ShardWorker:
+    """Measures shards in a child process, which keeps the models open."""
+
+    def __init__(
+        self, job: Mapping[str, Any], of: int, time_limit_s: float, memory: int | None, environment: Mapping[str, str]
+    ) -> None:
+        self._job, self._environment = from_data(ComparisonJob, job), environment
+        self._of, self._time_limit_s, self._memory = of, time_limit_s, memory
+        self._open = contextlib.ExitStack()
+        self._child: ServingChild | None = None
+        self._end = SoftEnd()
+
+    def call(self, number: int) -> bytes:
+        """Measure a shard, and return the file of its part."""
+        with memory_limit(self._memory), temporary_folder("part") as folder:
+            if self._child is None:
+                place = self._open.enter_context(temporary_folder("shard"))
+                job = shards_job(self._job, place, time_limit_s=self._time_limit_s)
+                self._child = ServingChild(replace(job, environment=self._environment))
+                self._open.callback(self._child.close)
+            out = folder / "part.json"
+            self._child.ask(request_of(Shard(number=number, of=self._of), out), self._time_limit_s)
+            return out.read_bytes()
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._end(self._child.child.process)
+
+    def close(self) -> None:
+        """End the process and remove its folder."""
+        self._open.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate import __version__
-from paritygate.pipelines.scale.workers import Processes, Workers
+from paritygate.machine import available_processors
+from paritygate.pipelines.scale.workers import Workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,26 +21,19 @@ class Engine:
     address: str | None = None  # of a Ray cluster that runs
 
     @contextlib.contextmanager
-    def started(
-        self, paths: Sequence[Path], say: Callable[[str], None], *, are_threads_limited: bool
-    ) -> Iterator[Workers]:
-        """Yield the workers, each of which needs the `paths`; raises as `ray_workers`.
+    def started(self, paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Workers]:
+        """Yield the place of the workers, each of which needs the `paths`; raises as `ray_workers`.
 
         `say` gets what they need before anything starts.
         """
         if self.kind == "processes":
-            before = set(os.environ)
-            try:
-                yield Processes(self.workers, are_threads_limited=are_threads_limited)
-            finally:
-                # The limits of threads are for these workers alone.
-                for name in set(os.environ) - before:
-                    del os.environ[name]
+            processors = max(1, available_processors() // self.workers)
+            yield Workers(place=f"{self.workers} at a time on this machine", processors=processors)
             return
         from paritygate.pipelines.scale.ray_cluster import ray_workers
 
         if self.address is not None:
             files = "".join(f", {path.absolute()}" for path in paths)
             say(f"each machine of the cluster needs: paritygate {__version__} with the same packages{files}")
-        with ray_workers(self.workers, self.address, paths, are_threads_limited=are_threads_limited) as workers:
+        with ray_workers(self.workers, self.address, paths) as workers:
             yield workers

@@ -9,16 +9,15 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from paritygate import __version__
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, LostWorkerError, MissingBackendError, UsageError
-from paritygate.machine import available_processors, machine_facts, threads_allowed
-from paritygate.pipelines.scale.workers import limit_threads
+from paritygate.machine import available_processors, machine_facts
+from paritygate.pipelines.scale.workers import Worker, Workers
 from paritygate.text import first_line
 
-_Result = TypeVar("_Result")
 # No statistics of use are sent, and no folder is uploaded where `uv run` started the command.
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 # Without a cluster of several machines, as on a desktop, Ray listens on 127.0.0.1 alone.
@@ -29,10 +28,8 @@ _ANSWER_S = 120.0
 
 
 @contextlib.contextmanager
-def ray_workers(
-    workers: int, address: str | None, paths: Sequence[Path], *, are_threads_limited: bool
-) -> Iterator[RayWorkers]:
-    """Yield workers of the cluster at an address, or of one on this machine, and disconnect or end it.
+def ray_workers(workers: int, address: str | None, paths: Sequence[Path]) -> Iterator[RayWorkers]:
+    """Yield the place of workers on the cluster at an address, or of one on this machine, and disconnect or end it.
 
     Raises:
         MissingBackendError: Ray is not installed, or paritygate on a machine of the cluster.
@@ -64,51 +61,53 @@ def ray_workers(
         _check_machines({key: node["NodeManagerAddress"] for key, node in machines.items()}, paths)
         cores = [int(node["Resources"]["CPU"]) for node in machines.values()]
         processors = max(1, min(sum(cores) // workers, *cores))
-        place = f"{workers} at a time by Ray, machines: {len(machines)}, processors of each: {processors}"
-        yield RayWorkers(place, processors, (threads_allowed() or processors) if are_threads_limited else None)
+        yield RayWorkers(place=f"{workers} at a time by Ray, machines: {len(machines)}", processors=processors)
     finally:
         ray.shutdown()
 
 
-class RayWorkers:
-    """Workers that are tasks of Ray, which starts and distributes their processes."""
+class RayWorkers(Workers):
+    """Workers that are actors of Ray, which starts and distributes their processes."""
 
-    def __init__(self, place: str, processors: int, threads: int | None) -> None:
+    def start(self, kind: Callable[..., Worker], *args: Any) -> Worker:  # noqa: ANN401 - as `kind` takes them
+        """Return a worker in a process of Ray."""
         import ray
 
-        def call(function: Callable[..., Any], args: Sequence[object]) -> Any:  # noqa: ANN401 - of any function
-            if threads is not None:
-                limit_threads(threads)
-            return function(*args)
+        # `stop` comes during a call. Ray's own repetitions would not end with Ctrl-C.
+        once = {"max_restarts": 0, "max_task_retries": 0}
+        actor = ray.remote(num_cpus=self.processors, max_concurrency=2, scheduling_strategy="SPREAD", **once)(kind)
+        return _RayWorker(actor.remote(*args))
 
-        self.place = place
-        # Ray's own retries would not end with Ctrl-C.
-        self._call = ray.remote(num_cpus=processors, max_retries=0, scheduling_strategy="SPREAD")(call)
-        self._running: set[Any] = set()
 
-    def call(self, function: Callable[..., _Result], *args: object) -> _Result:
-        """Call the function in a process of Ray; raise LostWorkerError if that process, or its machine, is lost."""
+class _RayWorker:
+    """A worker in a process of Ray."""
+
+    def __init__(self, actor: Any) -> None:  # noqa: ANN401 - Ray's handle of any class
+        self._actor = actor
+
+    def call(self, *args: Any) -> Any:  # noqa: ANN401 - of any worker
+        """Return the result of a call there; raise LostWorkerError if that process, or its machine, is lost."""
         import ray
 
-        running = self._call.remote(function, args)
-        self._running.add(running)
         try:
-            result: _Result = ray.get(running)
+            return ray.get(self._actor.call.remote(*args))
         except ray.exceptions.RayTaskError as err:
             raise err.cause from None
         except ray.exceptions.RayError as err:
             msg = f"a worker of Ray was lost: {first_line(err)}"
             raise LostWorkerError(msg, hint="read the logs of Ray on that machine") from err
-        finally:
-            self._running.discard(running)
-        return result
 
     def stop(self) -> None:
-        """Interrupt the calls, each once, so that none is interrupted while it tidies up."""
+        """End the call there."""
+        self._actor.stop.remote()
+
+    def close(self) -> None:
+        """End the process, after all that it started."""
         import ray
 
-        while self._running:
-            ray.cancel(self._running.pop())
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._actor.close.remote(), timeout=_CONNECT_S)
+        ray.kill(self._actor)
 
 
 def _check_address(address: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.distance import distance
 from paritygate.errors import BackendError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -22,10 +23,9 @@ from paritygate.validate.samples.samples import open_samples
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.limits import Limits
+    from paritygate.validate.measure.applied.limits import Limits
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 _SAMPLES = "samples"
 # Another order of summation moves outputs by a few ULPs of their dtype.

@@ -18,6 +18,8 @@ from paritygate.roots import Root
 _MODELS = "/models"
 VIEW = f"{_MODELS}/view"
 REPOSITORY = "/repository"
+# It is nobody's on the machine that filled the volume.
+USER = 1000
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 # The name of a volume claim, or of a secret.
 SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
@@ -97,6 +99,7 @@ class PodContent:
     repository: Root  # as the containers see it
     view: Sequence[str]  # options of the command that writes the server's models
     start: Sequence[str]  # the server's command
+    space: str  # the most that each volume of the pod may hold
     resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -144,7 +147,12 @@ def _pod(request: PodRequest, content: PodContent, name: str, ports: Sequence[st
     claimed = {"name": "repository", "persistentVolumeClaim": {"claimName": request.claim, "readOnly": True}}
     return {
         "automountServiceAccountToken": False,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "initContainers": [
             _init(request, content, "verify", "verify", *release, "--manifest", content.manifest),
             _init(request, content, "view", *view),
@@ -162,7 +170,7 @@ def _pod(request: PodRequest, content: PodContent, name: str, ports: Sequence[st
             }
         ],
         "volumes": [
-            *({"name": name, "emptyDir": {}} for name in ("models", "tmp")),
+            *({"name": name, "emptyDir": {"sizeLimit": content.space}} for name in ("models", "tmp")),
             *([claimed] if request.claim else ()),
         ],
     }

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import InputFileError, MeasurementError, UsageError, ZeroRowsError
+from paritygate.errors import InputFileError, MeasurementError, UsageError
 from paritygate.files import temporary_folder
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import Answered, AnswerJudge, check_judgeable
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.released_rules import rules_of, variant_of
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
-from paritygate.pipelines.run.record import record_artifact
+from paritygate.pipelines.run.record import record_outputs
 from paritygate.pipelines.shadow.capture import CapturedFile, Exchange
 from paritygate.pipelines.shadow.drift import InputComparison, comparison_of
 from paritygate.pipelines.shadow.result import ShadowResult
@@ -25,7 +26,7 @@ from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
 from paritygate.precision import Variant
 from paritygate.roots import Root
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
@@ -60,7 +61,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
     Raises:
         UsageError: There is no such release or variant, or its rules or a rate do not fit.
         InputFileError: The captured file cannot be read, or the release accepts none of its requests.
-        ZeroRowsError: It holds no request.
+        InputFileError: It holds no request.
         MeasurementError: The answers may be those of another release.
         ParitygateError: The released file fails on a request.
     """
@@ -106,7 +107,7 @@ def _by_versions(captured: CapturedFile, details: ReleaseDetails, tally: _Tally)
     numbers = dict.fromkeys(str(record.version) for record in details.history if record.version is not None)
     release = ReleaseNumber(model=details.model, version=str(details.version), others=tuple(numbers))
     reported = dict.fromkeys((each.version, each.served) for each in captured.exchanges())
-    is_numbered = any(version == release.version for version, _ in reported)
+    is_numbered = any(version == release.version and model in {"", release.model} for version, model in reported)
     others = [each for each in reported if release.is_other(*each)]
     left_out = others if is_numbered else []
     tally.reported_versions = tuple(each[0] for each in reported if release.differs(*each) and each not in left_out)
@@ -162,7 +163,7 @@ def _copied(request: ShadowRequest, artifact: Artifact, folder: Path) -> Capture
 def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally) -> ShadowResult:
     if not tally.counts["rows"] and not tally.counts["refused"]:
         msg = f"{request.captured} holds no request"
-        raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
+        raise InputFileError(msg, hint="capture requests with their answers: see docs/shadow.md")
     _check_doubt(tally, details)
     counts: dict[str, Any] = dict(tally.counts)
     return ShadowResult(
@@ -294,8 +295,8 @@ def _recorded(  # noqa: PLR0913, PLR0917 - what is recorded, where to, and how
 ) -> Recording:
     description = folder.with_suffix(".json")
     captured.save(description)
-    return record_artifact(
-        artifact,
+    return record_outputs(
+        artifact_model(artifact),
         SampleSource(text=_REQUESTS, folder=folder.parent, path=str(description)),
         out=folder,
         ignored=rules.ignored,

@@ -10,7 +10,8 @@ from paritygate.pipelines.rules.table import RULES, Kind
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
-from paritygate.validate.measure.profile import OutputProfile, has_columns, infer_channel_axis
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.reference.channel_axis import has_columns, infer_channel_axis
 
 _COLUMNS_RANK = 2
 # The keys below `outputs.NAME` that hold a number for float outputs.
@@ -18,8 +19,6 @@ _OF_FLOATS = [rule.key.partition(".")[2] for rule in RULES if rule.kind is Kind.
 
 
 class _AskedLimit(NamedTuple):
-    """A limit of one output, or the names of its columns."""
-
     key: str  # of the spec
     output: str
     size: int  # of its numbers or names
@@ -50,7 +49,6 @@ def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, Outp
 
 
 def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
-    """Yield every limit of one output in the spec, of required variants or not."""
     for name, columns in resolved.columns.items():
         yield _AskedLimit(f"outputs.{name}.columns", name, len(columns), "name")
     for rule in _OF_FLOATS:

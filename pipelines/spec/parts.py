@@ -41,8 +41,7 @@ class TensorPart(SpecPart):
     @classmethod
     def _check_dtype(cls, dtype: str) -> str:
         if dtype not in DTYPES:
-            msg = f"a dtype needs its NumPy name, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}"
-            raise ValueError(msg)
+            raise ValueError(f"a dtype needs its NumPy name, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}")
         return dtype
 
 
@@ -392,7 +391,7 @@ class AcceptedRepairPart(SpecPart):
     author: Annotated[str, AfterValidator(_real_author)] = Field(pattern=r"\S")
     reason: Reason = Field(pattern=r"\S")
     exporter: Literal["dynamo", "torchscript"] | None = None
-    opset: int | None = None
+    opset: Annotated[int, Field(ge=1)] | None = None
     changes: dict[str, Any] = Field(
         default_factory=dict, description="The changes of weights, attributes and nodes, as `repair` prints them."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from paritygate.convert.checked import FIXERS
 from paritygate.convert.conversion import DERIVATIONS
@@ -19,8 +19,10 @@ from paritygate.text import closest, nearest_first
 # The largest size for every runtime: some use 32 bits.
 _LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]
-# The target with settings of its own, and the runs of its search.
+# The targets with settings of their own, and the runs of their search.
 MIXED = "onnx-mixed"
+MIXED_OPENVINO = "openvino-mixed"
+_MIXED_TARGETS = (MIXED, MIXED_OPENVINO)
 DEFAULT_MAX_RUNS = 60
 _Value = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -45,7 +47,7 @@ class MixedTarget(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(description="The variant: onnx-mixed.")
+    name: str = Field(description="The variant: onnx-mixed or openvino-mixed.")
     lower: Literal["fp16", "int8"] = Field(description="The precision of all other operators.")
     max_runs: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=DEFAULT_MAX_RUNS, description="How often the search may run the rows that it measures on."
@@ -61,16 +63,22 @@ class MixedTarget(BaseModel):
     @field_validator("name")
     @classmethod
     def _of_mixed_precision(cls, value: str) -> str:
-        if value != MIXED:
-            raise ValueError(f"lower and max_runs are for {MIXED}")
+        if value not in _MIXED_TARGETS:
+            raise ValueError(f"lower and max_runs are for {' and '.join(_MIXED_TARGETS)}")
         return value
+
+    @model_validator(mode="after")
+    def _computes_here(self) -> MixedTarget:
+        if self.name != MIXED and self.lower != "int8":
+            raise ValueError(f"OpenVINO computes no {self.lower} on a CPU (allowed for {self.name}: int8)")
+        return self
 
 
 def _kind_of(item: object) -> str:
     if isinstance(item, (str, StaticTarget)) or not isinstance(item, (Mapping, MixedTarget)):
         return "static" if isinstance(item, StaticTarget) else "name"
     name = item.name if isinstance(item, MixedTarget) else item.get("name")
-    return "mixed" if name == MIXED or (isinstance(item, Mapping) and "lower" in item) else "static"
+    return "mixed" if name in _MIXED_TARGETS or (isinstance(item, Mapping) and "lower" in item) else "static"
 
 
 AnyTarget = str | StaticTarget | MixedTarget
@@ -186,9 +194,9 @@ def _check_target(target: AnyTarget, available: Sequence[Variant], signature: Si
         variant = variant_of_target(target)
     except UsageError as err:
         raise UsageError(f"spec {origin}: {err}", hint=meant or err.hint) from err
-    if str(variant.dynamic) == MIXED and not isinstance(target, MixedTarget):
+    if plain in _MIXED_TARGETS and not isinstance(target, MixedTarget):
         msg = f"spec {origin}: target {name!r} needs the precision of its other operators, without fixed dims"
-        raise UsageError(msg, hint=f"write {{name: {MIXED}, lower: fp16}}, or lower: int8")
+        raise UsageError(msg, hint=f"write {{name: {plain}, lower: int8}}, or lower: fp16 for {MIXED}")
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"
         raise UsageError(msg, hint=f"use {variant.dynamic}, or fix the dims of another format")

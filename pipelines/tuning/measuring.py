@@ -71,7 +71,6 @@ class Meter:
     _check: AnswerCheck = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without an answer."""
         self._check = AnswerCheck(self.server, self.questions)
 
     def look(self, settings: Settings) -> None:
@@ -127,7 +126,6 @@ class Meter:
         return which, None
 
     def _checked(self, window: Window[tuple[int, Answer | None]]) -> None:
-        """Check the answers after the measurement."""
         self._next += window.answered
         self.answers += window.answered
         self._check.begin()

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from paritygate.codec import to_data
 from paritygate.errors import MeasurementError
 from paritygate.machine import machine_facts
-from paritygate.pipelines.live.questions import questions_of
+from paritygate.pipelines.live.questions import questions_of, recorded
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.released_rules import rules_of
 from paritygate.pipelines.release.views.to_serve import release_to_serve
@@ -57,15 +57,11 @@ def tune(
     view = read_present_view(request, released, name)
     served = served_signature(released.artifact)
     space = space_of(request, view)
-    questions = questions_of(
-        released.artifact,
-        rules_of(released.details, Variant.parse(released.variant)),
-        request.samples,
-        served,
-        rows=request.rows,
-        time_limit_s=request.time_limit_s,
-        progress=progress,
-    )
+    rules = rules_of(released.details, Variant.parse(released.variant))
+    samples = replace(request.samples, batch_size=max(request.rows, 1))
+    limit_s = request.time_limit_s
+    with recorded(released.artifact, rules, samples, time_limit_s=limit_s, progress=progress) as recording:
+        questions = questions_of(recording, samples, served, rules, rows=request.rows)
     begin, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     session = open_session(request, endpoint, questions, served, view.settings)
     server, before = session.meter.server, session.settings

@@ -7,12 +7,14 @@ import re
 # The environment variable with the password of the key that signs releases.
 SIGNING_PASSWORD = "PARITYGATE_SIGNING_PASSWORD"  # noqa: S105 - a name
 _HIDDEN = "***"
-# A path made from an address has one slash. A password may hold any character, so the last @ ends it.
-_SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:/{1,2}"
+# A path made from an address has one slash. A password may hold any character, so the last @ ends it. In JSON,
+# slashes and quotes may be escaped.
+_SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:(?:\\{0,3}/){1,2}"
+_CHARACTER = r"(?:\\+[^\s\\]|[^\s'\"\\])"
 # The text after the colon distinguishes a password with a blank from a port.
 _BLANKS = r"[^\s/@'\":]{0,200}:(?!\d{1,5}(?:[/\s,;)]|$))[^\n'\"]{0,200}?"
-_USER = re.compile(rf"{_SCHEME})(?:[^\s'\"]*|{_BLANKS})@", re.IGNORECASE)
-_QUERY = re.compile(rf"{_SCHEME}[^\s'\"?]*)\?[^\s'\"\\]+", re.IGNORECASE)
+_USER = re.compile(rf"{_SCHEME})(?:{_CHARACTER}*|{_BLANKS})@", re.IGNORECASE)
+_QUERY = re.compile(rf"{_SCHEME}[^\s'\"?]*)\?{_CHARACTER}+", re.IGNORECASE)
 # The same for an address without a scheme. The bounds keep the search fast in a long text without blanks.
 _BARE_USER = re.compile(r"[^\s/:@'\"*]{1,200}:[^\s/@'\"]{1,200}@(?=[\w.-])")
 

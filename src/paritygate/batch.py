@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+# The inputs or the outputs of a model, by name.
+Arrays: TypeAlias = "Mapping[str, NDArray[np.generic]]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
     """Some rows of real input, run through a model in one call."""
 
-    inputs: Mapping[str, NDArray[np.generic]]  # axis 0 holds the rows
+    inputs: Arrays  # axis 0 holds the rows
     ids: Sequence[str]  # one a row, unique over all batches, for reports
     gold: NDArray[np.generic] | None = None  # the known answers, shape (rows,)
     strata: Mapping[str, Sequence[str]] = field(default_factory=dict)  # {"source": ["news", "web"]}: a value a row
@@ -28,6 +31,6 @@ class Batch:
         """Number of rows."""
         return len(self.ids)
 
-    def with_answer(self, outputs: Mapping[str, NDArray[np.generic]]) -> Batch:
+    def with_answer(self, outputs: Arrays) -> Batch:
         """Return the batch with the size of the reference's answer."""
         return replace(self, answer_bytes={name: array.nbytes for name, array in outputs.items()})

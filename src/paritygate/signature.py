@@ -52,7 +52,9 @@ class TensorSpec:
         if self.dtype not in DTYPES:
             allowed = ", ".join(sorted(DTYPES))
             msg = f"dtype {self.dtype!r} of {self.name!r} is not supported (allowed: {allowed})"
-            raise UsageError(msg, hint="give the dtype by its NumPy name")
+            is_complex = self.dtype.startswith("complex")
+            parts = "return its real and imaginary parts, as torch.view_as_real does"
+            raise UsageError(msg, hint=parts if is_complex else "give the dtype by its NumPy name")
 
     def __str__(self) -> str:
         dims = "?" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)

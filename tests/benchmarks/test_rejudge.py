@@ -40,6 +40,7 @@ def test_shares_of_the_spread_are_measured_at_every_precision(load: Load, stored
         assert rows
 
 
+@pytest.mark.thorough
 def test_right_heads_of_every_kind_pass_in_fp32(load: Load, tmp_path: Path) -> None:
     rejudge, make_pairs, heads = load("rejudge"), load("make_pairs"), load("limits.heads").HEADS
     pairs = []
@@ -63,10 +64,11 @@ def test_stored_pairs_are_of_every_precision_and_verdict(load: Load, stored: Pat
     assert all(verdicts[precision, "fail"] >= 1 for precision in ("fp32", "fp16", "bf16", "int8"))
 
 
-def test_planted_faults_of_every_size_are_seen(load: Load) -> None:
+# Of all there are, a part: these numbers have nothing in common with how many there are of a kind.
+@pytest.mark.parametrize("every", [37, pytest.param(11, marks=pytest.mark.thorough)])
+def test_planted_faults_of_every_size_are_seen(load: Load, every: int) -> None:
     rejudge = load("rejudge")
-    # Of all there are, a tenth: 11 has nothing in common with how many there are of a kind.
-    pairs = [*load("limits.planted").faulty_pairs()][::11]
+    pairs = [*load("limits.planted").faulty_pairs()][::every]
     found = [*rejudge.judged(pairs)]
     sys.stdout.write("\n".join(rejudge.fault_table(found)))
     assert {item.name for item in found if item.verdict not in {"fail", "inconclusive"}} == set()

@@ -25,6 +25,9 @@ class Lazy:
         self._load = load
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything of the framework's
+        # Pytest looks for its own attributes at all that a module of tests holds.
+        if name.startswith(("_", "pytest")):
+            raise AttributeError(name)
         return getattr(self._load(), name)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.batch import Arrays, Batch
 from paritygate.models.source import ModelRef
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.measures import GateResult
@@ -16,16 +17,12 @@ from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.samples.split import RowsLeftOut
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 # Each of these modules offers `find(case)`, which yields causes that need no trial, in this order.
 FACTS: Mapping[str, str] = {
+    "stages": "paritygate.validate.causes.stages",
     "training_mode": "paritygate.validate.causes.training_mode",
     "intermittent": "paritygate.validate.causes.intermittent",
 }

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.models.source import SourceKind
 from paritygate.validate.causes.cause import Case, Trial
 from paritygate.validate.causes.first_steps import Affine, first_steps
 from paritygate.validate.causes.input_order import channel_axis
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 _BYTE = 255.0
 # Most models of pictures were trained with ImageNet's mean and standard deviation, or with half and half.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.errors import CacheMissError, ParitygateError
 from paritygate.models.onnx.file import initializers_of
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision
@@ -56,7 +57,13 @@ def _of_reference(case: Case) -> Iterator[tuple[str, Any]]:
     if case.reference_file is not None:
         yield from initializers_of(case.reference_file)
         return
-    runner = case.open_reference()
+    try:
+        runner = case.open_reference()
+    except CacheMissError:
+        raise
+    except ParitygateError:
+        # The comparison warns that it cannot be loaded.
+        return
     model: Any = None if runner is None else runner.loaded.model
     if hasattr(model, "state_dict"):
         yield from ((name, tensor.detach().cpu().float().numpy()) for name, tensor in model.state_dict().items())

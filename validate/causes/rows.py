@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.causes.cause import Case, Row
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate, RefusedInputsError
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.samples.row_digest import has_rows
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def rows_taken(case: Case, ids: set[str], numbers: frozenset[int]) -> Iterator[Row]:
@@ -66,13 +64,10 @@ def _answer(case: Case, batch: Batch) -> Arrays | None:
 
 
 class _Reader:
-    """Answers in the order of their batches."""
-
     def __init__(self, answers: Sequence[Arrays]) -> None:
         self._answers = iter(answers)
 
     def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return the next answer."""
         del batch
         return dict(next(self._answers))
 

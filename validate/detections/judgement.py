@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.strata import NAMED_VALUES, values_named
 from paritygate.validate.words.sentence import Words, joined, say
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Equal scores at the end of a full list are rare except in blank pictures, so they excuse no larger share of pictures.
 _MOST_ENDS = 0.1
@@ -149,7 +142,7 @@ def _within(measured: MatchStatistics, name: str, value: float, limit: float) ->
     )
 
 
-def failed_match(rules: Iterable[MatchRule], batch: Batch, actual: Outputs, expected: Outputs) -> Check | None:
+def failed_match(rules: Iterable[MatchRule], batch: Batch, actual: Arrays, expected: Arrays) -> Check | None:
     """Return the first check that one batch alone fails, or None; its output is None, since a match has several."""
     for rule in rules:
         comparison = MatchComparison(rule)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.validate.detections.rule import MatchRule
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 # Of two axes that can both hold the numbers of a detection, the first one does where the other is so many times longer.
 _CLEARLY_LONGER = 2
@@ -48,7 +46,7 @@ class DetectionLists:
 
 
 def lists_of(
-    rule: MatchRule, outputs: Outputs, rows: int, *, like: DetectionLists | None = None
+    rule: MatchRule, outputs: Arrays, rows: int, *, like: DetectionLists | None = None
 ) -> DetectionLists | str:
     """Return the lists of detections that outputs hold, or why they hold none.
 

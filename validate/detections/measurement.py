@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data, with_finite
 from paritygate.errors import UsageError
 from paritygate.text import row_name
@@ -25,9 +26,6 @@ from paritygate.validate.words.sentence import Words, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
-
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Of two lists this long every pair is looked at; of longer ones that would take gigabytes.
 _MOST_DETECTIONS = 4000
@@ -76,7 +74,7 @@ class MatchComparison:
         self._most_places = 0
         self._numbers: int | None = None
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch; raise UsageError if the reference's outputs hold no detections, or too many to match."""
         rule = self._rule
         tallies = [self._tallies(batch, row) for row in range(batch.rows)]
@@ -124,7 +122,6 @@ class MatchComparison:
             raise UsageError(msg, hint=f"the numbers of a detection lie along the other axis: add axis={other}")
 
     def _tallies(self, batch: Batch, row: int) -> list[Tally]:
-        """Return the tallies of a row: of all rows, and of its value of each stratum."""
         apart = [values.setdefault(str(batch.strata[name][row]), Tally()) for name, values in self._apart.items()]
         return [self._all, *apart]
 
@@ -193,8 +190,7 @@ class MatchComparison:
     def take_in(self, other: MatchComparison) -> None:
         """Add the figures of the rows that come next, by the same rule, from ended passes."""
         if None not in {self._numbers, other._numbers} and self._numbers != other._numbers:
-            msg = f"detections of {self._numbers} and of {other._numbers} numbers"
-            raise ValueError(msg)
+            raise ValueError(f"detections of {self._numbers} and of {other._numbers} numbers")
         self._numbers = self._numbers or other._numbers
         self._all.take_in(other._all)
         for name, values in other._apart.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data
 from paritygate.validate.detections.judgement import judge_matches
 from paritygate.validate.detections.lists import lists_of
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Outputs = Mapping[str, NDArray[np.generic]]
 
-
-def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Outputs) -> Words:
+def changed_detections(rule: MatchRule, batch: Batch, again: Arrays, first: Arrays) -> Words:
     """Return how the detections differ from the first ones of the same batch; nothing where they do not."""
     absent = [[name for name in rule.outputs if name not in side] for side in (again, first)]
     if any(absent):
@@ -55,7 +53,7 @@ class MatchRepeats:
         self._example: Words = ()
         self._example_rows = ("", "")
 
-    def add(self, batch: Batch, again: Outputs, first: Outputs) -> None:
+    def add(self, batch: Batch, again: Arrays, first: Arrays) -> None:
         """Add one batch of a later pass."""
         self._batches += 1
         changed = changed_detections(self._rule, batch, again, first)

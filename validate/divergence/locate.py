@@ -54,6 +54,8 @@ _ROUNDING = 1e-4
 _BATCHES = 3
 # So many places are named; more than a few are no place.
 _MOST_REGIONS, _FEW = 8, 3
+# A place with more nodes than this on both sides has too many innocent ones.
+_WIDE = 4
 # After forcing what parts first, what parts next is looked for: so often.
 _ROUNDS = 6
 # A proof leaves no more of the difference than this share, nor more than the candidate's rounding.
@@ -266,7 +268,9 @@ class _Search:
             rest = [place.rest for place in places if place.rest is not None]
             # What was forced corrects the rest too, or what follows in the candidate, so it proves nothing.
             is_open = rest or any(FUSED in node.op_type for place in places for node in place.reference)
-            certainty = PROVEN if not is_open and proof.holds(needed, chosen) else _certainty(len(needed))
+            is_wide = any(min(len(place.candidate), len(place.reference)) > _WIDE for place in places)
+            is_proven = not is_open and not is_wide and proof.holds(needed, chosen)
+            certainty = PROVEN if is_proven else POSSIBLE if is_wide else _certainty(len(needed))
             named = [located_at(with_same_nodes(region, sides), certainty) for region in merged(places)]
             return [*named, *(located_at(region, POSSIBLE) for region in rest)]
         # A place where the files show a difference is likelier than one where only values differ.
@@ -341,7 +345,6 @@ class _Search:
         return max(self._errors_of(_outputs_of(self._ours, self._feeds, values)).values(), default=0.0)
 
     def _is_behind(self, output: str, places: Sequence[Located]) -> bool:
-        """Return whether the output is computed from one of the places."""
         named = {name for place in places for name in place.candidate_nodes}
         waiting, seen = [output], set[str]()
         while waiting:

@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.validate.divergence.node_differences import attributes_of, shown
 from paritygate.validate.divergence.weights import constants_of
-from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Side = tuple[TensorGraph, Sequence["onnx.NodeProto"]]
-# The names in PyTorch, and those in ONNX. What changes only the training is not here, such as momentum.
+# The names in PyTorch and OpenVINO, and those in ONNX. What changes only the training is not here, such as momentum.
 _NAMES: Mapping[str, str] = {
-    "eps": "epsilon", "approximate": "approximate", "negative_slope": "alpha", "alpha": "alpha", "dim": "axis",
-    "keepdim": "keepdims", "kernel_size": "kernel_shape", "stride": "strides", "dilation": "dilations",
-    "groups": "group", "num_groups": "num_groups", "ceil_mode": "ceil_mode", "count_include_pad": "count_include_pad",
+    "eps": "epsilon", "negative_slope": "alpha", "dim": "axis", "keepdim": "keepdims", "keep_dims": "keepdims",
+    "kernel_size": "kernel_shape", "stride": "strides", "dilation": "dilations", "groups": "group",
 }  # fmt: skip
-_EPSILON, _AXES = "eps", ("dim", "axis")
+_COMPARED = frozenset({*_NAMES.values(), "alpha", "approximate", "ceil_mode", "count_include_pad", "num_groups"})
+_EPSILON, _AXIS = "epsilon", "axis"
 # No constant of another meaning is added that is so small.
 _SMALL = 1e-2
 # ONNX stores floats in 32 bits.
@@ -59,6 +59,7 @@ _WORDS = (
     ("slice", "stridedslice", "select"),
     ("cast", "to"),
     ("where", "select", "selectv", "maskedfill"),
+    ("layernorm", "mvn", "groupnorm", "instancenorm"),
     ("batchnorm", "fusedbatchnormv", "nativebatchnorm", "fusedbatchnorm"),
     ("relu", "clamp", "clip"),
     ("mul", "multiply"),
@@ -84,7 +85,7 @@ class Difference:
 def attributes_that_differ(candidate: _Side, reference: _Side, rank: int | None) -> list[Difference]:
     """Return the pairs of nodes of one meaning whose attributes differ.
 
-    One side is PyTorch, and the other ONNX. `rank` is that of the tensor that they make, None if unknown.
+    `rank` is that of the tensor that they make, None if unknown.
     """
     found = []
     for node in candidate[1]:
@@ -92,13 +93,11 @@ def attributes_that_differ(candidate: _Side, reference: _Side, rank: int | None)
         same = [each for each in candidate[1] if others and are_alike(each.op_type, others[0].op_type)]
         if len(others) != 1 or len(same) != 1:
             continue
-        ours, theirs = attributes_of(node, candidate[0]), attributes_of(others[0], reference[0])
-        is_torch = node.domain == TORCH
-        pairs = [((name, other) if is_torch else (other, name)) for name, other in _NAMES.items()]
+        ours, theirs = _compared(node, candidate[0]), _compared(others[0], reference[0])
         words = [
-            say("divergence.attribute", name=name, candidate=shown(ours[name]), reference=shown(theirs[other]))
-            for name, other in pairs
-            if name in ours and other in theirs and _differ(_place(name, ours, rank), _place(other, theirs, rank))
+            say("divergence.attribute", name=name, candidate=shown(value), reference=shown(theirs[key][1]))
+            for key, (name, value) in ours.items()
+            if key in theirs and _differ(_place(key, value, rank), _place(key, theirs[key][1], rank))
         ]
         if words:
             found.append(Difference(node=node, others=others, words=joined(words, "; ")))
@@ -107,7 +106,7 @@ def attributes_that_differ(candidate: _Side, reference: _Side, rank: int | None)
 
 def epsilon_that_differs(candidate: _Side, reference: _Side) -> list[Difference]:
     """Return the Add of the candidate whose small constant is not the epsilon of the reference's normalisation."""
-    values = [attributes_of(node, reference[0]).get(_EPSILON) for node in reference[1]]
+    values = [_compared(node, reference[0]).get(_EPSILON, ("", None))[1] for node in reference[1]]
     wanted = [value for value in values if isinstance(value, float)]
     added = [
         (node, node.input[at], constant)
@@ -126,10 +125,15 @@ def epsilon_that_differs(candidate: _Side, reference: _Side) -> list[Difference]
     return [Difference(node=node, others=reference[1], words=words, constant=(name, np.full_like(constant, wanted[0])))]
 
 
-def _place(name: str, attributes: Mapping[str, Any], rank: int | None) -> Any:  # noqa: ANN401 - a value of an attribute
+def _compared(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, tuple[str, Any]]:
+    """Return the name and the value of each attribute that is compared, by its name in ONNX."""
+    named = {_NAMES.get(name, name): (name, value) for name, value in attributes_of(node, graph).items()}
+    return {key: item for key, item in named.items() if key in _COMPARED}
+
+
+def _place(key: str, value: Any, rank: int | None) -> Any:  # noqa: ANN401 - a value of an attribute
     """Return an attribute, an axis counted from the first one."""
-    value = attributes[name]
-    return value % rank if name in _AXES and rank and isinstance(value, int) else value
+    return value % rank if key == _AXIS and rank and isinstance(value, int) else value
 
 
 def _differ(value: Any, other: Any) -> bool:  # noqa: ANN401 - values of attributes

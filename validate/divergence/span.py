@@ -55,7 +55,9 @@ class Spans:
     def region(self, region: Region, name: str, other: str, rank: int | None) -> Region:
         """Return the nodes of both models up to these two tensors, and how they differ; `rank` is the first one's."""
         ours = self._until(self.sides.candidate, self.sides.partners, name)
-        theirs = self._until(self.sides.reference, self.sides.their_partners, other)
+        # A tensor that the place reads is made before it.
+        is_read = any(other == each for _, each in region.start)
+        theirs = [] if is_read else self._until(self.sides.reference, self.sides.their_partners, other)
         sides = self.sides
         made = {each for node in theirs for each in node.output}
         read = dict.fromkeys(each for node in theirs for each in sides.reference.data_inputs(node) if each not in made)
@@ -149,7 +151,6 @@ class Spans:
         return found
 
     def _until(self, graph: TensorGraph, matching: Matching, name: str) -> list[onnx.NodeProto]:
-        """Return the nodes that compute the tensor from tensors with a partner."""
         names: set[str] = set()
         waiting = [name]
         while waiting:
@@ -166,10 +167,10 @@ class Spans:
 
 
 def _difference(ours: Sequence[onnx.NodeProto], theirs: Sequence[onnx.NodeProto]) -> tuple[Words, bool]:
-    """Return how the nodes differ, and whether it shows in their operators."""
+    """Return how the nodes differ, and whether it shows in their operators: several may only be written otherwise."""
     mine, wanted = ([node.op_type for node in nodes] for nodes in (ours, theirs))
     if not wanted:
         return say("divergence.added_here", operators=mine), True
-    if len(mine) == len(wanted) == 1 and are_alike(mine[0], wanted[0]):
-        return say("divergence.equal_operators", operator=mine[0], other_operator=wanted[0]), False
-    return say("divergence.span", operators=mine, other_operators=wanted), True
+    if len(mine) == len(wanted) == 1 and not are_alike(mine[0], wanted[0]):
+        return say("divergence.operator", operator=mine[0], other_operator=wanted[0]), True
+    return say("divergence.other_values", operators=mine, other_operators=wanted), False

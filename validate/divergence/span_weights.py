@@ -9,7 +9,7 @@ import numpy as np
 
 from paritygate.validate.divergence.operators import Difference, are_alike
 from paritygate.validate.divergence.weights import constants_of, difference
-from paritygate.validate.tensors.tensor_graph import TensorGraph
+from paritygate.validate.tensors.tensor_graph import TENSORFLOW, TFLITE, TensorGraph
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ def _nearest(
 def _layouts(node: onnx.NodeProto, other: onnx.NodeProto, wanted: NDArray[Any]) -> list[NDArray[Any]]:
     """Return the weight as the candidate may store it: frameworks order the axes of a weight in their own way."""
     if wanted.ndim == _MATRIX:
-        is_turned = next((item.i for item in node.attribute if item.name == "transB"), 0)
-        if other.op_type == "linear" and node.op_type in {"MatMul", "Gemm"}:
-            return [wanted if is_turned else wanted.T]
-        return [wanted, wanted.T]
+        turned = _is_turned(node), _is_turned(other)
+        return [wanted, wanted.T] if None in turned else [wanted if turned[0] == turned[1] else wanted.T]
     if wanted.ndim > _MATRIX:
         # TensorFlow has the channels last, in and then out; ONNX and PyTorch have them first, out and then in. TFLite
         # has one of them at each end.
@@ -76,3 +74,10 @@ def _layouts(node: onnx.NodeProto, other: onnx.NodeProto, wanted: NDArray[Any]) 
         orders = ((last, before, *spatial), (before, last, *spatial), (0, last, *inner), (last, 0, *inner))
         return [wanted, *(wanted.transpose(order) for order in orders)]
     return [wanted]
+
+
+def _is_turned(node: onnx.NodeProto) -> bool | None:
+    """Return whether a product reads its weight with the output's columns first; None if unknown."""
+    if node.op_type not in {"MatMul", "Gemm"} or node.domain in {TENSORFLOW, TFLITE}:
+        return True if node.op_type == "linear" else None
+    return any(item.name in {"transB", "transpose_b"} and item.i for item in node.attribute)

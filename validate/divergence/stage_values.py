@@ -126,7 +126,6 @@ def _array(value: Any) -> NDArray[Any]:  # noqa: ANN401 - an array of any framew
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, NDArray[Any]]]:  # noqa: ANN401 - as `like`
-    """Yield each array of a value by where it is in it."""
     if isinstance(value, Mapping):
         for name in sorted(value, key=str):
             yield from _leaves(value[name], f"{path}/{name}")

@@ -7,8 +7,7 @@ is hidden by an earlier one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from paritygate.errors import BackendError, UsageError
@@ -23,33 +22,15 @@ from paritygate.validate.divergence.result import (
     Located,
 )
 from paritygate.validate.divergence.stage_values import difference, has_iterator, has_values, is_plain, like
+from paritygate.validate.runners.endpoint.stages import Stage
 from paritygate.validate.runners.runner import reason_of
 from paritygate.validate.tensors.inner_values import Feed
 from paritygate.validate.words.sentence import Words, say
 
 # Stages of correct conversions differ by rounding up to this relative error.
 _AGREE = 1e-4
-_PAIR = 2
 # The operator of a place that is a stage.
 STAGE = "stage"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """A named step: `call` takes what the step before returned, and the first one the inputs by name."""
-
-    name: str
-    call: Callable[[Any], Any]
-
-
-def stages_of(value: object) -> list[Stage] | None:
-    """Return the stages of a list of pairs `(name, callable)`; None for anything else."""
-    if not isinstance(value, (list, tuple)) or not value:
-        return None
-    pairs = [item for item in value if isinstance(item, tuple) and len(item) == _PAIR]
-    if len(pairs) != len(value) or not all(isinstance(name, str) and callable(call) for name, call in pairs):
-        return None
-    return [Stage(name=name, call=call) for name, call in pairs]
 
 
 def locate_stage(reference: Sequence[Stage], candidate: Sequence[Stage], feeds: Sequence[Feed]) -> Divergence:

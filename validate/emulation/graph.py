@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ConversionError, UsageError
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.functions import inline_functions
@@ -32,9 +33,7 @@ from paritygate.validate.emulation.operators import is_exact, keeps_values_insid
 from paritygate.validate.emulation.value_types import infer_all_types
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
-    from numpy.typing import NDArray
 
 _EMULATED = (*ELEMENT_TYPES, Precision.MIXED)
 # Their results are the constants they hold, which are rounded themselves.
@@ -60,7 +59,7 @@ class EmulatedGraph:
     """
 
     model: onnx.ModelProto
-    weights: Mapping[str, NDArray[np.generic]]
+    weights: Arrays
     inputs: Mapping[str, str]
     canary_input: str
     canary_outputs: Mapping[Precision, str]
@@ -129,8 +128,6 @@ def _check_asked(precision: Precision, found: tuple[Precision, ...], model: onnx
 
 
 class _Emulation:
-    """One model being rewritten."""
-
     def __init__(self, model: onnx.ModelProto, converted: Mapping[int, Precision]) -> None:
         self._model = model
         # The precision that a tensor of an element type is rounded to, where it is not the type's own.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT, load_external, load_tensor, stored_in
 from paritygate.validate.emulation.operators import is_exact
@@ -37,11 +38,9 @@ class Rounding(Protocol):
 
     def constant(self, node: str, position: int, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return the constant at an input of a node as the lowered node reads it."""
-        ...
 
     def nodes(self, name: str, target: str) -> Iterator[onnx.NodeProto]:
         """Yield the nodes that make `target`, the rounded value, of the value called `name` in the original."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +97,7 @@ class SwitchableGraph:
     """
 
     model: onnx.ModelProto
-    weights: Mapping[str, NDArray[np.generic]]
+    weights: Arrays
     switches: tuple[str, ...]
     switch_input: str
 
@@ -117,8 +116,6 @@ def make_switchable(
 
 
 class _Switching:
-    """One model being rewritten."""
-
     def __init__(
         self, model: onnx.ModelProto, lowered: Mapping[str, Lowering], rounding: Rounding, folder: Path | None
     ) -> None:
@@ -189,7 +186,6 @@ class _Switching:
             self._rounded[targets[position]] = rounded
 
     def _read(self, node: onnx.NodeProto, position: int, gate: str) -> str:
-        """Return the name of an input of a node as its switch wants it."""
         name = node.input[position]
         target = self._names.new(f"{name}_for_{node.name}")
         if name in self._constants:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 
@@ -150,7 +151,7 @@ def _excess(item: _Range, graph: onnx.GraphProto, names: UniqueNames) -> tuple[l
     return nodes, farthest
 
 
-def answer_beyond_ranges(outputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]] | None:
+def answer_beyond_ranges(outputs: Arrays) -> dict[str, NDArray[np.generic]] | None:
     """Return the outputs of a graph without ranges if an activation goes beyond its range; else None."""
     answer = dict(outputs)
     return answer if float(answer.pop(STEPS_BEYOND).reshape(())) > _BEYOND else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, UsageError
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.samples.feeding import fit_inputs
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
+    from paritygate.models.loading import LoadedModel
     from paritygate.signature import Signature
     from paritygate.validate.reference.recorded import OutputReader
     from paritygate.validate.runners.runner import Runner, RuntimeFacts
-
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 
 class RefusedInputsError(BackendError):
@@ -86,6 +85,11 @@ class ModelCandidate:
     def signature(self) -> Signature:
         """Inputs and outputs of the model."""
         return self._runner.signature
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model that was opened."""
+        return self._runner.loaded
 
     @property
     def facts(self) -> RuntimeFacts:

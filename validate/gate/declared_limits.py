@@ -117,8 +117,7 @@ def _of_output(
         return tuple(_checked(key, value[column]) if column in value else None for column in names)
     if isinstance(value, Sequence):
         if not value or (name == "max_row_rel_diff" and len(value) > 1):
-            msg = f"tolerance {key} is wrong (got {len(value)} numbers, expected one)"
-            raise UsageError(msg, hint=_HINT_OF_OUTPUT)
+            raise UsageError(f"tolerance {key} is wrong (got {len(value)} numbers, expected one)", hint=_HINT_OF_OUTPUT)
         return tuple(None if item is None else _checked(key, item) for item in value)
     return (_checked(key, value),)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.signature import dtype_name, is_comparable_dtype
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
@@ -122,9 +122,7 @@ class Passes:
         self.measures.end_pass()
         return digest.value
 
-    def _compare(
-        self, whole: Batch, batch: Batch, wanted: Mapping[str, NDArray[np.generic]], is_kept: list[bool]
-    ) -> Mapping[str, NDArray[np.generic]]:
+    def _compare(self, whole: Batch, batch: Batch, wanted: Arrays, is_kept: list[bool]) -> Arrays:
         """Compare the kept rows of a batch, and return the candidate's outputs to store."""
         answered = _answer(self.candidate, whole.with_answer(wanted), self.measures, self.expected)
         if answered is None:
@@ -139,7 +137,7 @@ class Passes:
         return name in kept and is_comparable_dtype(dtype_name(array.dtype))
 
 
-def _rows_of(outputs: Mapping[str, NDArray[np.generic]], is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:
+def _rows_of(outputs: Arrays, is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:
     """Return the kept rows of each output; an output without rows stays whole."""
     if all(is_kept):
         return dict(outputs)

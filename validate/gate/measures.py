@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison
@@ -21,8 +22,8 @@ from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.measure.applied.limits import Limits, limits_for
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.limits import Limits, limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.measure.valid_positions import ValidWhere
@@ -30,14 +31,6 @@ from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import noise_checks
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.words.sentence import say
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from paritygate.batch import Batch
-
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +57,7 @@ class _State(ExactFigures, Protocol):
 class _Measure(_State, Protocol):
     """One measurement of both sides' outputs."""
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None: ...
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None: ...
 
     def end_pass(self) -> None: ...
 
@@ -113,7 +106,7 @@ class Measures:
         """Compare the names of inputs, outputs and classes."""
         _compare_names(self._comparison, candidate, self._expected, self.compared, self.rules)
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch: all outputs of both sides."""
         compared = {name: expected[name] for name in self.compared}
         for part in self._parts.values():
@@ -121,7 +114,7 @@ class Measures:
         for matched in self._matches.values():
             matched.add(batch, actual, expected)
 
-    def add_repeat(self, batch: Batch, again: Outputs, first: Outputs) -> None:
+    def add_repeat(self, batch: Batch, again: Arrays, first: Arrays) -> None:
         """Add the candidate's outputs of one batch in a later and in the first pass."""
         self._comparison.add_repeat(first, again)
         for repeat in self._match_repeats:

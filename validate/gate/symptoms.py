@@ -185,8 +185,6 @@ def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool) -> Iterator[s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rows:
-    """The number of rows, of those beyond the limits, and the verb for these."""
-
     rows: int
     beyond: int
     verb: str

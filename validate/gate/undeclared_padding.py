@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, OutputComparison
 from paritygate.validate.measure.valid_positions import left_out_of, only_left_out
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
-
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Checks that are never excused.
 _HELD = frozenset({"finite", "fill_values"})
@@ -39,7 +37,7 @@ def is_excused(check: Check, padding: UndeclaredPadding, edge: EdgeRule) -> bool
     return check.name not in _HELD and not padding.is_fill and edge is not EdgeRule.FAIL
 
 
-def left_out_alone(outputs: Outputs, padding: Mapping[str, UndeclaredPadding]) -> dict[str, NDArray[np.generic]]:
+def left_out_alone(outputs: Arrays, padding: Mapping[str, UndeclaredPadding]) -> dict[str, NDArray[np.generic]]:
     """Return the outputs with undeclared padding, with all other positions masked."""
     return only_left_out(
         {name: array for name, array in outputs.items() if name in padding and left_out_of(array) is not None}
@@ -62,7 +60,7 @@ class PaddingComparison:
         labels = {label: scores for label, scores in rules.argmax_of.items() if {label, scores} <= set(padding)}
         self._comparison = compare(ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels))
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Take in one batch; positions of the expected outputs that do not count are masked."""
         alone = left_out_alone(expected, self._padding)
         if alone:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import finite_or_none
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
@@ -25,7 +25,6 @@ from paritygate.validate.measure.decisions import Decision
 from paritygate.validate.measure.parts.state_data import packed, read, unpacked
 from paritygate.validate.measure.valid_positions import left_out_of, like
 
-Outputs = Mapping[str, NDArray[np.generic]]
 Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 
@@ -55,7 +54,7 @@ class GoldComparison:
         self._values: dict[str, dict[str, int]] = {name: {} for name in strata}
         self._is_first_pass = True
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch."""
         rule = self._rule
         if not self._is_first_pass:
@@ -177,8 +176,6 @@ def _limit(rule: GoldRule, reference: float) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """The rows that carry gold."""
-
     candidate: NDArray[np.float64]
     reference: NDArray[np.float64]
     gold: NDArray[np.float64]

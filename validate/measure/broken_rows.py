@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.signature import is_float_dtype
 from paritygate.text import row_name
 
@@ -21,9 +22,7 @@ class BrokenRows:
         # By output, where the samples are not finite in the first batch in which it is not.
         self._in_samples: dict[str, str] = {}
 
-    def add(
-        self, ids: Sequence[str], outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
-    ) -> None:
+    def add(self, ids: Sequence[str], outputs: Arrays, inputs: Arrays) -> None:
         """Add the inputs and outputs of one batch."""
         for name, array in outputs.items():
             first_rows = self._rows.setdefault(name, [])
@@ -41,7 +40,7 @@ class BrokenRows:
         return self._in_samples.get(name, "")
 
 
-def _found_in_samples(inputs: Mapping[str, NDArray[np.generic]], ids: Sequence[str]) -> str:
+def _found_in_samples(inputs: Arrays, ids: Sequence[str]) -> str:
     for name, array in inputs.items():
         if rows := _broken_rows(array, ids):
             what = "NaN" if np.isnan(array).any() else "infinity"

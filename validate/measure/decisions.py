@@ -9,14 +9,11 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.errors import UsageError
-from paritygate.signature import is_float_dtype, is_integer_dtype
+from paritygate.signature import TensorSpec, is_float_dtype, is_integer_dtype
 from paritygate.text import StrEnum, in_full, meant
-
-if TYPE_CHECKING:
-    from paritygate.signature import TensorSpec
 
 # From this rank on, an output holds many decisions a row, and needs the axis of the classes.
 RANK_NEEDING_AXIS = 3
@@ -118,8 +115,7 @@ def parse_decision(text: str) -> Decision:
     for part in parts[1:]:
         key, _, number = part.partition("=")
         if key.strip() != "axis" or not _is_integer(number):
-            msg = f"decision {text!r} has {part.strip()!r} (expected axis=N)"
-            raise UsageError(msg, hint=f"write {_GRAMMAR}")
+            raise UsageError(f"decision {text!r} has {part.strip()!r} (expected axis=N)", hint=f"write {_GRAMMAR}")
         options["axis"] = int(number)
     return make_decision(output, **options)
 

@@ -25,7 +25,6 @@ class Histogram:
     __slots__ = ("_counts", "_few", "size")
 
     def __init__(self) -> None:
-        """Count nothing."""
         self._few: list[NDArray[np.intp]] = []
         self._counts: NDArray[np.int64] | None = None  # instead of the few
         self.size = 0
@@ -55,7 +54,6 @@ class Histogram:
             self._counts += _counted(bins)
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Return the histogram of both."""
         both = Histogram()
         both.size = self.size + other.size
         if self._counts is None and other._counts is None:

@@ -11,16 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
 from paritygate.validate.measure import plot_data, row_pattern, statistics
-from paritygate.validate.measure.blocks import by_block
-from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics
-from paritygate.validate.measure.flips import (
+from paritygate.validate.measure.applied.flips import (
     DecisionState,
     Flips,
     decide,
@@ -32,7 +28,11 @@ from paritygate.validate.measure.flips import (
     merge_decisions,
     update_decisions,
 )
-from paritygate.validate.measure.limits import Limits
+from paritygate.validate.measure.applied.limits import Limits
+from paritygate.validate.measure.blocks import by_block
+from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
+from paritygate.validate.measure.drawing import Drawing
+from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
@@ -40,8 +40,6 @@ from paritygate.validate.measure.row_traits import RowTraits
 from paritygate.validate.measure.statistics import COUNTS, DiffState, DiffStatistics, RowFigures
 from paritygate.validate.measure.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.words.sentence import Words, say
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 _VIOLATIONS_KEPT = 5
 _NO_ARGMAX = (
@@ -163,7 +161,7 @@ class OutputComparison:
         # The length of the lists of ids, by the outputs that hold such.
         self._lists: dict[str, int] = {}
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch: all outputs of the candidate, and those of the reference that are compared."""
         comparable = {
             name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
@@ -185,7 +183,7 @@ class OutputComparison:
         self._pass_rows += batch.rows
         self._pass_batches += 1
 
-    def _add_differences(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def _add_differences(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         traits = RowTraits(batch)
         for name, array in expected.items():
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
@@ -224,7 +222,7 @@ class OutputComparison:
                 figures.in_limits, first_row=self.first_row + self._pass_rows, lengths=traits.token_lengths
             )
 
-    def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
+    def _add_labels(self, label: str, scores: str, actual: Arrays, expected: Arrays, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
         axes = label_axes(expected[scores].shape, expected[label].shape)
         if rule is not None and rule.axis is not None:
@@ -247,7 +245,7 @@ class OutputComparison:
         flips = decide_label((actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0])
         self._add_flips(label, flips, batch)
 
-    def _check_is_argmax(self, label: str, scores: str, expected: Outputs, axis: int, batch: Batch) -> None:
+    def _check_is_argmax(self, label: str, scores: str, expected: Arrays, axis: int, batch: Batch) -> None:
         """Check that a label of the reference is what it is declared to be, or any other one would pass for it."""
         is_best = is_largest(expected[label], expected[scores], self._plan.limits[scores], axis)
         if is_best.all():
@@ -268,7 +266,7 @@ class OutputComparison:
         ids: Sequence[str] = batch.ids if is_by_row else [f"{batch.ids[0]}..{batch.ids[-1]}"]
         self._current[name] = update_decisions(state, flips, first_row=self._pass_rows, ids=list(ids))
 
-    def _is_comparable(self, name: str, actual: Outputs, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
+    def _is_comparable(self, name: str, actual: Arrays, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
         if name not in actual:
             # The missing name is reported once, by the check of names.
             return False
@@ -302,7 +300,7 @@ class OutputComparison:
         self._pass_rows += batch.rows
         self._pass_batches += 1
 
-    def add_repeat(self, first: Outputs, again: Outputs) -> None:
+    def add_repeat(self, first: Arrays, again: Arrays) -> None:
         """Add the candidate's outputs of one batch in the first and in a later pass."""
         for name, profile in self._plan.profiles.items():
             if name not in first or name not in again:
@@ -404,7 +402,7 @@ class OutputComparison:
             refused_count=self._refused_count,
             repeat_ratio={name: ratio for name, (ratio, _) in self._repeats.items()},
             repeat_max_abs_diff={name: largest for name, (_, largest) in self._repeats.items()},
-            patterns={name: self._pattern(name) for name in self.patterns},
+            patterns={name: self.patterns[name] for name in self.patterns},
             drawings={
                 name: drawn(sketched, self._octaves[name], results[name].beyond)
                 for name, sketched in self._sketches.items()
@@ -414,9 +412,6 @@ class OutputComparison:
 
     def _state(self, name: str) -> DiffState:
         return self.states[name]
-
-    def _pattern(self, name: str) -> RowPattern:
-        return self.patterns[name]
 
     def _mismatches(
         self, decided: Mapping[str, DecisionStatistics], results: Mapping[str, DiffStatistics]
@@ -439,12 +434,11 @@ class OutputComparison:
         return rows | {name: self._other_rows[name] for name in self._others() if name in self._other_rows}
 
     def _others(self) -> list[str]:
-        """Return the outputs that are compared exactly."""
         is_known = {*self._plan.argmax_of, *self._folded}
         return [name for name, profile in self._plan.profiles.items() if not profile.is_float and name not in is_known]
 
 
-def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[str, NDArray[np.generic]]]:
+def _texts_as_marks(actual: Arrays, expected: Arrays) -> tuple[Arrays, dict[str, NDArray[np.generic]]]:
     """Return both sides with numbers in place of text: 0 for the reference's own, 1 for any other."""
     marked, plain = dict(actual), dict(expected)
     for name, texts in expected.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,9 +34,8 @@ else:
     # The command imports this module and computes nothing, so it loads no NumPy.
     FloatArray = Annotated[object, Floats]
 
-# Each column of an output of this rank is a channel; more columns than these are one channel.
+# Each column of an output of this rank is a channel.
 _COLUMNS_RANK = 2
-_MOST_COLUMNS = 4096
 # Entries of a channel axis are shares of one quantity where their sum is 1 within this, and there are so many.
 _SUM_WITHIN = 1e-3
 _LEAST_SHARES = 3
@@ -137,56 +136,6 @@ def ulp_of(magnitude: float, dtype: str) -> float:
     return math.ldexp(float(info.eps), exponent)
 
 
-def infer_channel_axis(
-    shapes: Iterable[Sequence[int]],
-    declared: Sequence[int | str | None] | None,
-    inputs: Iterable[Sequence[int | str | None]] = (),
-) -> int | None:
-    """Return the axis whose entries are channels, or None for one channel.
-
-    Below rank 3 there is none, except for columns: see `has_columns`. From rank 3 on, it is the smallest axis of fixed
-    size, because channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
-    number for each place of a picture, such as a depth, has none, because its rows and columns are places. It has the
-    picture's proportions. Symbolic dims of the `declared` shape are not channels. `inputs` are shapes of the signature.
-    """
-    seen = [tuple(shape) for shape in shapes]
-    if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
-        return None
-    first = seen[0]
-    if any(_is_map_of(first, shape) for shape in inputs):
-        return None
-    fixed = [axis for axis in range(1, len(first)) if first[axis] and len({shape[axis] for shape in seen}) == 1]
-    if declared is not None and len(declared) == len(first):
-        fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
-    if not fixed:
-        return None
-    return min(fixed, key=lambda axis: (first[axis], -axis))
-
-
-def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:
-    """Return whether an output of rank 3 has the proportions of a picture: it is a map of it, at any resolution."""
-    if len(output) != 3 or len(picture) != 4:  # noqa: PLR2004 - ranks
-        return False
-    # Channels come before the places of a picture, or after them.
-    sides = [(height, width) for height, width in (picture[2:], picture[1:3])]
-    return any(
-        isinstance(height, int) and isinstance(width, int) and output[1] * width == output[2] * height
-        for height, width in sides
-    )
-
-
-def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None = None) -> bool:
-    """Return whether an output of rank 2 has several columns, always as many.
-
-    A square whose second dim is declared without a fixed size may hold a value for each pair of rows.
-    """
-    seen = [tuple(shape) for shape in shapes]
-    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in seen}
-    is_fixed = declared is None or len(declared) != _COLUMNS_RANK or isinstance(declared[1], int)
-    is_of_pairs = not is_fixed and all(shape[0] == shape[-1] for shape in seen)
-    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS and not is_of_pairs
-
-
 def with_activation_floors(
     profiles: Mapping[str, OutputProfile], floors: Mapping[str, NDArray[np.float64]]
 ) -> dict[str, OutputProfile]:
@@ -234,13 +183,18 @@ class _Variation:
 
 
 def profile_outputs(
-    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str, is_whole: bool = True
+    name: str,
+    arrays: Iterable[tuple[NDArray[np.generic], int]],
+    *,
+    axis: int | None,
+    dtype: str,
+    apart: Iterable[tuple[NDArray[np.generic], int]] | None = None,
 ) -> OutputProfile:
     """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
 
     `arrays` holds each batch's array, masked where positions do not count, and its number of rows; each reading starts
-    again. `is_whole` is false for some samples alone: a few rows do not tell a column of one fill value from a large
-    value.
+    again. `apart` has the same without rows that occur several times, for a few generated rows alone. A value that such
+    a row repeats is no fill value, and a few rows do not tell a column of one fill value from a large value.
     """
     if iter(arrays) is arrays:
         raise TypeError("give a list, or an iterable that restarts, because the arrays are read more than once")
@@ -251,8 +205,9 @@ def profile_outputs(
     is_table = axis is not None and reading.rank == _COLUMNS_RANK
     repeated: set[float] = set()
     if is_float:
-        repeated.update(repeated_fills(values, reading.fills))
-        if is_table and is_whole and values.shape[1] >= LEAST_VARYING:
+        of_rows = values if apart is None else _sample_of(apart, axis, reading.fills)
+        repeated.update(repeated_fills(of_rows, reading.fills))
+        if is_table and apart is None and values.shape[1] >= LEAST_VARYING:
             # The fill value of whole columns is known by the other columns.
             columns = set(values[(values == values[:, :1]).all(axis=1), 0].tolist())
             repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), reading.fills))
@@ -286,6 +241,14 @@ def profile_outputs(
         low=reading.low if reading.low <= reading.high else None,
         high=reading.high if reading.low <= reading.high else None,
     )
+
+
+def _sample_of(
+    arrays: Iterable[tuple[NDArray[np.generic], int]], axis: int | None, fills: tuple[float, ...]
+) -> NDArray[np.float64]:
+    reading = _Pass(axis, fills)
+    reading.read(arrays)
+    return reading.ordinary_sample()
 
 
 def _extremes(dtype: str) -> tuple[float, ...]:
@@ -345,7 +308,6 @@ class _Pass:
         self._nearest_fill = min(map(abs, fills), default=math.inf)
 
     def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
-        """Add every batch."""
         for block, rows in _blocks(arrays):
             left_out = left_out_of(block)
             self._add(not_a_number(block, left_out), rows, left_out)

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.limits import Limits
+    from paritygate.validate.measure.applied.limits import Limits
     from paritygate.validate.measure.row_traits import RowTraits
     from paritygate.validate.measure.statistics import RowFigures
 
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Columns on the last axis that are told apart.
 _MOST_COLUMNS = 4096
@@ -53,7 +54,7 @@ class SeenBatch:
     expected: NDArray[np.generic]
     figures: RowFigures
     traits: RowTraits
-    peers: Outputs
+    peers: Arrays
     limits: Mapping[str, Limits]
 
 
@@ -303,7 +304,6 @@ def _looked_at(array: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def _limits_looked_at(seen: SeenBatch, output: str) -> NDArray[np.float64]:
-    """Return the limit of each value of an output of the reference that is compared."""
     expected = seen.peers[output].astype(np.float64)
     limits = seen.limits[output].of_values("max_abs_diff", expected)
     return _looked_at(np.broadcast_to(limits, expected.shape))

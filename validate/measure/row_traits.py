@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from paritygate.batch import Arrays, Batch
 
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
 
 # The words of each trait, the special ones before those that they are a case of.
 TRAITS = {
@@ -32,7 +31,7 @@ class RowTraits:
 
     def __init__(self, batch: Batch) -> None:
         self.rows = batch.rows
-        self._inputs: Mapping[str, NDArray[np.generic]] = {
+        self._inputs: Arrays = {
             name: array
             for name, array in batch.inputs.items()
             if array.ndim and array.shape[0] == batch.rows and array.dtype.kind in "fiub"

@@ -24,7 +24,7 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.limits import Limits
+    from paritygate.validate.measure.applied.limits import Limits
     from paritygate.validate.measure.profile import OutputProfile
 
 _WORST_ROWS = 10
@@ -297,11 +297,9 @@ class _Block:
         return values.reshape(self.rows, -1)
 
     def name_of(self, row: int) -> str:
-        """Return the id of a row."""
         return self.ids[row] if self.rows == len(self.ids) else f"{self.ids[0]}..{self.ids[-1]}"
 
     def worst_row(self, row: int, at: int, axis: int | None) -> WorstRow:
-        """Return a row and its value at a position."""
         has_rows = self.actual.ndim > 0 and self.actual.shape[0] == self.rows
         shape = self.actual.shape[1:] if has_rows else self.actual.shape
         index = tuple(int(i) for i in np.unravel_index(at, shape)) if shape else ()

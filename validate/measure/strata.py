@@ -8,15 +8,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 # Each value keeps its own statistics; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
@@ -36,7 +34,7 @@ class StratifiedComparison:
         self._compare = compare
         self._comparisons: dict[str, dict[str, _RowsTogether]] = {name: {} for name in strata}
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
         for name in self._comparisons:
             if name not in batch.strata:
@@ -104,10 +102,10 @@ class _RowsTogether:
         self.comparison = comparison
         self._most = most
         self._ids: list[str] = []
-        self._sides: list[tuple[Outputs, Outputs]] = []
+        self._sides: list[tuple[Arrays, Arrays]] = []
         self._values = 0
 
-    def add(self, ids: Sequence[str], actual: Outputs, expected: Outputs) -> None:
+    def add(self, ids: Sequence[str], actual: Arrays, expected: Arrays) -> None:
         """Add rows: all outputs of the candidate, and those of the reference that are compared."""
         if self._sides and _kinds(self._sides[0]) != _kinds((actual, expected)):
             self._flush()
@@ -118,12 +116,10 @@ class _RowsTogether:
             self._flush()
 
     def end_pass(self) -> None:
-        """Mark the end of a pass."""
         self._flush()
         self.comparison.end_pass()
 
     def finish(self) -> Measurement:
-        """Return all figures."""
         return self.comparison.finish()
 
     def _flush(self) -> None:
@@ -133,12 +129,12 @@ class _RowsTogether:
         self._ids, self._sides, self._values = [], [], 0
 
 
-def _kinds(sides: tuple[Outputs, Outputs]) -> list[list[tuple[str, Any, tuple[int, ...]]]]:
+def _kinds(sides: tuple[Arrays, Arrays]) -> list[list[tuple[str, Any, tuple[int, ...]]]]:
     """Return what the outputs of both sides must have in common to be one batch."""
     return [[(name, array.dtype, array.shape[1:]) for name, array in side.items()] for side in sides]
 
 
-def _joined(parts: Sequence[Outputs]) -> Outputs:
+def _joined(parts: Sequence[Arrays]) -> Arrays:
     if len(parts) == 1:
         return parts[0]
     together: dict[str, NDArray[np.generic]] = {}
@@ -152,7 +148,7 @@ def _joined(parts: Sequence[Outputs]) -> Outputs:
     return together
 
 
-def _rows(outputs: Outputs, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:
+def _rows(outputs: Arrays, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:
     return {name: array[rows] for name, array in outputs.items() if array.ndim and array.shape[0] == of}
 
 

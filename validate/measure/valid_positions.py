@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 _MASK_RANK = 2
 

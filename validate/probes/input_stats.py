@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.probes.inputs.orders import OrderState
 from paritygate.validate.probes.inputs.padding import Padding, PaddingSeen, kinds_by_row, real_positions
@@ -19,9 +20,6 @@ from paritygate.validate.probes.inputs.survey import InputSurvey, Rows, Survey
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
-
-    Inputs = Mapping[str, NDArray[np.generic]]
 
 # Distinct values stored per input: enough to tell a mask or a class from ids.
 _DISTINCT_KEPT = 64
@@ -54,7 +52,7 @@ class Surveyor:
         self._rows = 0
         self._batch_sizes: tuple[int, int] | None = None
 
-    def add(self, batch: Batch, inputs: Inputs) -> None:
+    def add(self, batch: Batch, inputs: Arrays) -> None:
         """Add one batch."""
         least, largest = self._batch_sizes or (batch.rows, batch.rows)
         self._batch_sizes = (min(least, batch.rows), max(largest, batch.rows))
@@ -243,10 +241,10 @@ class _GroupState:
     def __init__(self, with_rows: frozenset[str]) -> None:
         self.seen = 0
         self._with_rows = with_rows
-        self._whole: Inputs = {}
-        self._kept: list[tuple[str, Inputs]] = []
+        self._whole: Arrays = {}
+        self._kept: list[tuple[str, Arrays]] = []
 
-    def add(self, batch: Batch, inputs: Inputs, random: np.random.Generator, *, first: int) -> None:
+    def add(self, batch: Batch, inputs: Arrays, random: np.random.Generator, *, first: int) -> None:
         if not self._whole:
             self._whole = {name: array for name, array in inputs.items() if name not in self._with_rows}
         row_bytes = sum(inputs[name].nbytes // batch.rows for name in self._with_rows)

@@ -103,8 +103,6 @@ def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OfInput:
-    """The values of one input that no sample holds."""
-
     name: str
     role: InputRole
     seen: InputSurvey
@@ -247,13 +245,12 @@ class _OfInput:
                 low=in_full(min(low, float(finite.min()))), high=in_full(max(high, float(finite.max())))
             ),
             if_it_never_occurs=self._roles(low=in_full(low), high=in_full(high))
-            if np.isfinite(middle) and is_one
+            if np.isfinite(middle) and is_one and bool((finite < low).any() or (finite > high).any())
             else "",
             is_declared_not_to_occur=any(are_excluded),
         )
 
     def not_finite(self, array: NDArray[np.generic]) -> Iterator[_Found]:
-        """Yield NaN and infinity that no sample holds."""
         if not is_float_dtype(array.dtype.name):
             return
         wide, declared = array.astype(np.float64), self.role.declared

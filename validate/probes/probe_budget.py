@@ -7,13 +7,10 @@ whatever the clock shows. More than that runs as long as the seconds last; for a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from paritygate.batch import Arrays
 
 _TIMES = 4.0
 _BESIDES_S = 5.0
@@ -42,7 +39,6 @@ class Allowance:
     """
 
     def __init__(self, samples: SamplesCost, *, clock: Callable[[], float] = time.process_time) -> None:
-        """Start the clock."""
         self._clock = clock
         rows = max(samples.rows, 1)
         self._values_of_row = max(samples.values / rows, 1.0)
@@ -60,7 +56,7 @@ class Allowance:
         self._share = self._rows_left / parts
         self._share_ends = now + max(self._ends - now, 0.0) / parts
 
-    def takes(self, inputs: Mapping[str, NDArray[np.generic]], *, times: int, calls: int) -> bool:
+    def takes(self, inputs: Arrays, *, times: int, calls: int) -> bool:
         """Return whether a batch may run, and count it: each row counts `times` times, and a call as one more row."""
         rows = times * sum(array.size for array in inputs.values()) / self._values_of_row + calls
         if rows > self._share and self._clock() + rows * self._seconds_expected() > self._share_ends:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, ParitygateError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, dtype_name, is_float_dtype
 from paritygate.text import counted, one_or_many
-from paritygate.validate.measure.limits import Limits, limits_for
+from paritygate.validate.measure.applied.limits import Limits, limits_for
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 _ON_ROWS_BESIDE = "the reference's outputs for a row differ alone and in a batch by more than ten limits"
 _NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
@@ -186,7 +186,7 @@ class _Making:
         self._unsteady: Counter[str] = Counter()
         self._unsteady_rows = 0
         # Many batches share the inputs that the reference must refuse.
-        self._must_refuse: Outputs | None = None
+        self._must_refuse: Arrays | None = None
         self._refuses = False
         self._alone = _RowsAlone(runner)
 
@@ -265,13 +265,13 @@ class _Making:
         calls = times + min(batch.rows - 1, _ALONE)
         return self._plan.allowance is None or self._plan.allowance.takes(batch.inputs, times=times, calls=calls)
 
-    def _is_refused(self, inputs: Outputs) -> bool:
+    def _is_refused(self, inputs: Arrays) -> bool:
         if inputs is not self._must_refuse:
             self._must_refuse, self._refuses = inputs, not _is_answered(self._runner, inputs)
         return self._refuses
 
 
-def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
+def _not_jumping(batch: ProbeBatch, outputs: Arrays) -> tuple[Edge, ...]:
     """Return the edge of boundaries where the reference's outputs are equal because it divides rounded numbers."""
     if not batch.divided:
         return ()
@@ -291,7 +291,7 @@ class _Answer:
     """The reference's outputs, and by how much a row differs alone and in the batch where that exceeds FP32 limits."""
 
     batch: ProbeBatch
-    outputs: Outputs
+    outputs: Arrays
     noise: Mapping[str, tuple[RowNoise, ...]] = field(default_factory=dict)
 
 
@@ -300,11 +300,10 @@ class _RowsAlone:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._answers: dict[bytes, Outputs] = {}
+        self._answers: dict[bytes, Arrays] = {}
         self._bytes_left = _BYTES_OF_ROWS
 
-    def run(self, inputs: Outputs, *, rows: int) -> Outputs:
-        """Return the outputs on this many rows."""
+    def run(self, inputs: Arrays, *, rows: int) -> Arrays:
         if rows > 1:
             return self._runner.run(inputs)
         key = b"".join(repr(array.shape).encode() + array.tobytes() for array in inputs.values())
@@ -356,7 +355,7 @@ def _unsteady_rows(noise: Mapping[str, tuple[RowNoise, ...]]) -> set[int]:
     return {at for rows in noise.values() for at, row in enumerate(rows) if row.is_unsteady}
 
 
-def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> bool:
+def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Arrays, plan: ProbePlan) -> bool:
     """Return whether a second run stays within the strictest limits, with all rows among other rows."""
     moved = _moved(batch, _ROUNDING_OF_FP32, plan.context) if batch.is_invented else batch.inputs
     try:
@@ -380,7 +379,7 @@ def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Output
     return True
 
 
-def _why_unfit(batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> str:
+def _why_unfit(batch: ProbeBatch, first: Arrays, plan: ProbePlan) -> str:
     """Return why outputs cannot be compared with; empty where they can."""
     # Outputs on NaN and infinity that neither samples nor roles show are undeclared.
     may_be_non_finite = plan.is_non_finite_declared and not any(
@@ -394,7 +393,7 @@ def _why_unfit(batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> str:
     return ""
 
 
-def _why_not_repeated(first: Outputs, again: Outputs, plan: ProbePlan) -> str:
+def _why_not_repeated(first: Arrays, again: Arrays, plan: ProbePlan) -> str:
     """Return where two runs on one batch differ; empty where they do not."""
     for name, profile in plan.profiles.items():
         ratio, difference = repeat_difference(
@@ -405,7 +404,7 @@ def _why_not_repeated(first: Outputs, again: Outputs, plan: ProbePlan) -> str:
     return ""
 
 
-def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
+def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Arrays, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
     """Return by how much rows differ alone and in the batch, where that exceeds FP32 limits."""
     answers = _in_other_company(alone, batch.inputs, batch.rows, plan)
     noise = {}
@@ -448,7 +447,7 @@ def _without_answer(
     return tuple(replace(row, is_unsteady=not steady) for row, steady in zip(noise, is_steady.tolist(), strict=True))
 
 
-def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: ProbePlan) -> list[Outputs]:
+def _in_other_company(alone: _RowsAlone, inputs: Arrays, rows: int, plan: ProbePlan) -> list[Arrays]:
     """Return the outputs on rows among others: the first ones alone, the rest in a smaller batch; [] if impossible."""
     with_rows = plan.context.survey.groups[0].with_rows
     groups = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
@@ -463,7 +462,7 @@ def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: Probe
         return []
 
 
-def _is_answered(runner: Runner, inputs: Outputs) -> bool:
+def _is_answered(runner: Runner, inputs: Arrays) -> bool:
     try:
         runner.run(inputs)
     except (BackendError, UsageError, MeasurementError):
@@ -471,7 +470,7 @@ def _is_answered(runner: Runner, inputs: Outputs) -> bool:
     return True
 
 
-def _holds_non_finite(arrays: Outputs) -> bool:
+def _holds_non_finite(arrays: Arrays) -> bool:
     # Masked values do not count.
     floats = [np.ma.filled(array, 0) for array in arrays.values() if is_float_dtype(array.dtype.name)]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -482,7 +481,7 @@ def _holds_non_finite(arrays: Outputs) -> bool:
 
 
 def _if_steady(
-    runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan, *, is_known: bool
+    runner: Runner, batch: ProbeBatch, outputs: Arrays, plan: ProbePlan, *, is_known: bool
 ) -> ProbeBatch | Dropped:
     """Return the batch, or why its outputs depend on the last digits of the inputs (with `is_known` they do not).
 
@@ -504,7 +503,7 @@ def _if_steady(
     return replace(batch, is_beyond_seen=True)
 
 
-def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> float:
+def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Arrays, plan: ProbePlan) -> float:
     """Return by how many limits the outputs move with the inputs, in the first draw in which they jump."""
     movement = 0.0
     for draw in range(1, _DRAWS_OF_FLAT + 1):
@@ -518,7 +517,7 @@ def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan
 
 
 def _of_flat_rows(
-    found: ProbeBatch | Dropped, runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
+    found: ProbeBatch | Dropped, runner: Runner, batch: ProbeBatch, outputs: Arrays, plan: ProbePlan
 ) -> ProbeBatch | Dropped:
     """Return the batch of flat rows, or why no output is the only one; `found` is the result for single values."""
     if plan.chooses:
@@ -546,7 +545,7 @@ def _unsteady(batch: ProbeBatch, moved: float) -> Dropped:
     return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
 
 
-def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext, *, draw: int = 0) -> Outputs:
+def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext, *, draw: int = 0) -> Arrays:
     """Return the inputs with every float moved up or down by a rounding; each draw chooses other directions.
 
     A flat signal, such as a black picture, moves by a rounding of the largest value seen, because a rounding of zero is
@@ -574,7 +573,7 @@ def _is_flat_signal(values: NDArray[np.generic]) -> bool:
     return sum(varies) <= 1
 
 
-def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:
+def _movement(runner: Runner, outputs: Arrays, plan: ProbePlan, moved: Arrays, precision: Precision) -> float:
     """Return by how many limits of a precision the outputs on moved inputs differ."""
     try:
         answers = runner.run(moved)

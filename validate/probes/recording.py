@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays
 from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
@@ -26,9 +27,6 @@ from paritygate.validate.reference.recording import read_chunks
 from paritygate.validate.reference.reference_noise import RowNoise
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from paritygate.validate.probes.inputs.probe import ProbeBatch
 
 PROBES_FOLDER, PROBES_FILE = "probes", "probes.json"
@@ -79,8 +77,8 @@ class StoredProbeBatch:
     """A batch with its outputs, as read back."""
 
     record: BatchRecord
-    inputs: Mapping[str, NDArray[np.generic]]
-    outputs: Mapping[str, NDArray[np.generic]]
+    inputs: Arrays
+    outputs: Arrays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

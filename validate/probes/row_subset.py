@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.validate.probes.inputs.edge import Edge
 from paritygate.validate.probes.recording import StoredProbeBatch
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

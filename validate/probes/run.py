@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name, is_float_dtype
@@ -18,10 +18,10 @@ from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
 from paritygate.validate.gate.verdict import JudgePlan, failed_checks
+from paritygate.validate.measure.applied.flips import label_axes
+from paritygate.validate.measure.applied.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.measure.flips import label_axes
-from paritygate.validate.measure.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
@@ -33,9 +33,8 @@ from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, Probe
 from paritygate.validate.probes.row_subset import RowSubset, parts_of
 from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
+from paritygate.validate.samples.row_digest import digests_of_rows
 from paritygate.validate.words.sentence import Words, render, say
-
-_Outputs = Mapping[str, NDArray[np.generic]]
 
 # The mean is judged over many rows: a single row may exceed its limit legitimately.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
@@ -69,7 +68,7 @@ class FailedBatch:
     stored: StoredProbeBatch
     check: str
     words: Words
-    actual: _Outputs | None = None
+    actual: Arrays | None = None
     output: str | None = None
     limit: float | None = None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
@@ -90,9 +89,9 @@ class ProbeQuestion:
 
     rules: GateRules
     outputs: tuple[str, ...]
-    unfit: Callable[[_Outputs], str] = lambda _: ""
+    unfit: Callable[[Arrays], str] = lambda _: ""
     runtime: str = ""
-    unclipped: Callable[[Batch], _Outputs | None] = lambda _: None
+    unclipped: Callable[[Batch], Arrays | None] = lambda _: None
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
 
 
@@ -220,7 +219,7 @@ def _run_probe(
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
         error = error or f"while the candidate ran, {internal_error_message(err)}"
-        failures = judged.repro_commands
+        failures = judged.failed_alone
     findings = judged.findings
     return ProbeOutcome(
         name=probe.name,
@@ -320,7 +319,6 @@ class JudgedProbe:
     """Judges every batch alone, to locate faults, and all of them together, for the mean."""
 
     def __init__(self, recording: ProbesRecording, question: ProbeQuestion, *, name: str) -> None:
-        """Start without batches."""
         self._question = question
         self._name = name
         # The outputs that are compared.
@@ -328,7 +326,7 @@ class JudgedProbe:
         self._profiles = recording.profiles
         self._together = _Scale.of(recording.profiles, question)
         self._all = OutputComparison(self._together.plan, names_rows=False)
-        self.repro_commands: list[ProbeFailure] = []
+        self.failed_alone: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit.
         self.reference_noise: Words = ()
@@ -359,7 +357,7 @@ class JudgedProbe:
         edges = stored.record.edges if stored.record.is_at_edge else ()
         self._take(FailedBatch(at=at, stored=stored, check="refused", words=words, edges=edges))
 
-    def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
+    def judge(self, at: int, stored: StoredProbeBatch, actual: Arrays) -> None:
         """Judge outputs: rows that are unlike every sample apart from the others."""
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
         missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
@@ -420,7 +418,7 @@ class JudgedProbe:
             return ()
         return (beyond_calibration(part.stored.record.rows),)
 
-    def _expected(self, part: RowSubset) -> _Outputs:
+    def _expected(self, part: RowSubset) -> Arrays:
         outputs = part.stored.outputs
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
 
@@ -486,7 +484,7 @@ class JudgedProbe:
         """The first excused difference of each output under an undeclared mask."""
         return tuple(self._padded.values())
 
-    def _without_noise(self, part: RowSubset) -> _Outputs:
+    def _without_noise(self, part: RowSubset) -> Arrays:
         """Return the candidate's outputs, with the reference's own in rows that are within its noise."""
         outputs, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
@@ -532,7 +530,7 @@ class JudgedProbe:
 
     def fail(self, failed: FailedBatch) -> None:
         """Record a failed batch."""
-        self.repro_commands.append(self._kept(failed, is_stored=len(self.repro_commands) < FAILURES_KEPT))
+        self.failed_alone.append(self._kept(failed, is_stored=len(self.failed_alone) < FAILURES_KEPT))
 
     def _take(self, failed: FailedBatch) -> None:
         """Record rows of a batch that differ, either where samples are or where no sample is."""
@@ -547,9 +545,9 @@ class JudgedProbe:
         if words not in self._findings:
             self._findings[words] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
             if not failed.is_finding:
-                self.repro_commands.append(self._findings[words])
+                self.failed_alone.append(self._findings[words])
         elif not failed.is_finding:
-            self.repro_commands.append(self._kept(failed, is_stored=False))
+            self.failed_alone.append(self._kept(failed, is_stored=False))
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
@@ -571,12 +569,12 @@ class JudgedProbe:
     @property
     def failed(self) -> int:
         """The number of batches that have failed so far."""
-        return len(self.repro_commands)
+        return len(self.failed_alone)
 
     def failures(self) -> list[ProbeFailure]:
         """Return the failed batches; if none failed alone, the failure of all of them together."""
-        if self.repro_commands:
-            return self.repro_commands
+        if self.failed_alone:
+            return self.failed_alone
         # A lower precision's mean is judged on real rows: probes hold more rare values than those.
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
@@ -603,7 +601,7 @@ def _is_size(edges: Iterable[Edge]) -> bool:
     return any(edge.kind is OutOfSampleKind.SIZE for edge in edges)
 
 
-def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
+def _broken_contract(actual: Arrays, expected: Arrays) -> Check | None:
     """Return where shapes or dtypes differ, or only the candidate is not finite; None if nowhere."""
     for name, array in expected.items():
         values = actual[name]
@@ -628,12 +626,16 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
     """Return the profiles widened by one batch's own outputs: rounding grows with them, but not in other batches."""
     widened = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
+    digests = digests_of_rows(Batch(inputs=stored.inputs, ids=[""] * stored.record.rows))
+    places = [row for row, digest in enumerate(digests) if digest not in digests[:row]]
     for name, profile in profiles.items():
         array = stored.outputs[name]
         axis = profile.axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
-        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, is_whole=False)
+        has_rows = array.ndim > 0 and len(array) == stored.record.rows
+        apart = [(array[places], len(places))] if has_rows else [(array, stored.record.rows)]
+        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, apart=apart)
         widened[name] = _widened(profile, own, axis=axis, is_real=is_real)
     return widened
 
@@ -669,8 +671,6 @@ def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Scale:
-    """The limits of a batch, or of all together."""
-
     plan: ComparisonPlan
 
     def with_wider_mean(self) -> _Scale:

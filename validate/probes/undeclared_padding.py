@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.signature import Signature
 from paritygate.validate.measure.valid_positions import PaddingMask, valid_positions, valid_rows
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 _AT_ONE_END = frozenset({Padding.RIGHT, Padding.LEFT})
 _MASK_RANK = 2

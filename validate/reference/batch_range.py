@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from paritygate.errors import ArtifactIntegrityError, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import parse_json
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import Recording, StoredBatch, read_chunks
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
 
 _AGAIN = "convert-and-validate record"
+_SAME = "use the samples and the batch size that the reference was recorded with"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +38,7 @@ class BatchRange:
         """Yield these batches of the samples; after the last one of all, also one that the reference lacks.
 
         Raises:
-            MeasurementError: The samples end before the first of them.
+            UsageError: The samples end before the first of them.
         """
         last = None if self.last == self.batches else self.last - self.first
         is_empty = True
@@ -47,7 +48,7 @@ class BatchRange:
             yield batch
         if is_empty:
             msg = f"the samples end before batch {self.first + 1}, but the reference has {self.batches}"
-            raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
+            raise UsageError(msg, hint=_SAME)
 
 
 def nth_range(recording: Recording, number: int, of: int) -> BatchRange:
@@ -108,12 +109,12 @@ class _RangeReader:
                 yield from islice(read_chunks(self._recording.folder, {name: digest}), max(first, 0), last)
 
     def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs of this batch; raise MeasurementError if they were recorded on other inputs."""
+        """Return the outputs of this batch; raise UsageError if it has other rows, as with another batch size."""
         stored = next(self._stored, None)
         if stored is None or stored.rows != batch.rows or stored.case != batch.case:
             seen = "no more batches" if stored is None else f"{stored.rows} rows"
             msg = f"batch {self._next + 1} of the samples has {batch.rows} rows, but that of the reference has {seen}"
-            raise MeasurementError(msg, hint="use the samples and the batch size that the reference was recorded with")
+            raise UsageError(msg, hint=_SAME)
         if stored.samples_digest != digest_of_batch(batch):
             msg = f"batch {self._next + 1} of the samples differs from that of {self._recording.folder}"
             raise ArtifactIntegrityError(msg, hint="use the same samples, or record the reference again")
@@ -121,8 +122,8 @@ class _RangeReader:
         return dict(stored.outputs)
 
     def end(self, samples_digest: str) -> None:
-        """Check that all batches of the range were read; raise MeasurementError if not."""
+        """Check that all batches of the range were read; raise UsageError if not."""
         del samples_digest  # Each batch was checked.
         if self._next != self._range.last:
             msg = f"the samples end after batch {self._next}, but the reference has {self._range.batches}"
-            raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
+            raise UsageError(msg, hint=_SAME)

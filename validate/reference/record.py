@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
+from paritygate.validate.measure.applied.limits import limits_for, without_cap
 from paritygate.validate.measure.broken_rows import BrokenRows
 from paritygate.validate.measure.check import Kind
-from paritygate.validate.measure.limits import limits_for, without_cap
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import (
     OutputProfile,
-    has_columns,
-    infer_channel_axis,
     profile_outputs,
     with_activation_floors,
 )
@@ -38,6 +36,7 @@ from paritygate.validate.measure.valid_positions import (
     only_left_out,
     only_valid,
 )
+from paritygate.validate.reference.channel_axis import axis_of_units, channel_axes, has_columns
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health, with_noise
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding, holds_fill
@@ -93,7 +92,7 @@ def record_reference(
     plan: RecordPlan,
     *,
     progress: Callable[[int], None] = lambda _: None,
-    watch: Callable[[Batch, Mapping[str, NDArray[np.generic]], float], None] = lambda *_: None,
+    watch: Callable[[Batch, Arrays, float], None] = lambda *_: None,
 ) -> Recording:
     """Run the reference over all samples, store its outputs and return the recording.
 
@@ -190,7 +189,7 @@ def record_reference(
     return recording
 
 
-def _timed(answer: Callable[[], Mapping[str, NDArray[np.generic]]]) -> tuple[Mapping[str, NDArray[np.generic]], float]:
+def _timed(answer: Callable[[], Arrays]) -> tuple[Arrays, float]:
     """Return an output, and the seconds of CPU that it took."""
     before = time.process_time()
     return answer(), time.process_time() - before
@@ -283,12 +282,10 @@ class _Blanked:
         self._runner = runner
         self._positions = positions
 
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         return self.blank(self._runner.run(inputs), inputs)
 
-    def blank(
-        self, outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
-    ) -> dict[str, NDArray[np.generic]]:
+    def blank(self, outputs: Arrays, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         masked = only_valid(outputs, inputs, self._positions)
         return {name: blanked(array, left_out_of(array)) for name, array in masked.items()}
 
@@ -301,7 +298,7 @@ class _RepeatChooser:
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
         self.repeated = 0
 
-    def rows_to_repeat(self, inputs: Mapping[str, NDArray[np.generic]], rows: int) -> int:
+    def rows_to_repeat(self, inputs: Arrays, rows: int) -> int:
         shape = tuple(array.shape for array in inputs.values())
         is_new = shape not in self._shapes
         self._shapes.add(shape)
@@ -315,12 +312,8 @@ class _RepeatChooser:
 
 
 def _run_again(
-    runner: _Blanked,
-    inputs: Mapping[str, NDArray[np.generic]],
-    outputs: Mapping[str, NDArray[np.generic]],
-    rows: int,
-    batch: Batch,
-) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
+    runner: _Blanked, inputs: Arrays, outputs: Arrays, rows: int, batch: Batch
+) -> tuple[Arrays, Arrays, Arrays]:
     """Return the inputs that ran twice, and both outputs."""
     first = outputs
     if rows < batch.rows:
@@ -353,13 +346,14 @@ def profile_all(
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None] if signature else []
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
-        axis = None
+        axis, arrays = None, _StoredArrays(read=read, name=name)
         if is_float_dtype(dtype):
-            axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
+            axis = axes.get(name)
+            if axis is None:
+                axis = axis_of_units(arrays, channel_axes(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
-        arrays = _StoredArrays(read=read, name=name)
         profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
     return profiles
 

@@ -40,7 +40,6 @@ class OutputReader(Protocol):
 
     def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
         """Return the outputs of this batch; raise MeasurementError if there are none."""
-        ...
 
     def end(self, samples_digest: str) -> None:
         """Check that all recorded outputs were read, for the samples they were recorded on.
@@ -49,7 +48,6 @@ class OutputReader(Protocol):
             MeasurementError: Rows are left over.
             ArtifactIntegrityError: The samples differ from those of the recording.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
@@ -41,7 +42,7 @@ class StoredBatch:
 
     rows: int
     case: str | None
-    outputs: Mapping[str, NDArray[np.generic]]
+    outputs: Arrays
     samples_digest: str = ""
 
 
@@ -57,9 +58,7 @@ class ChunkWriter:
         self.shapes: dict[str, list[tuple[int, ...]]] = {}
         self.dtypes: dict[str, str] = {}
 
-    def add(
-        self, outputs: Mapping[str, NDArray[np.generic]], *, rows: int, case: str | None, samples_digest: str = ""
-    ) -> None:
+    def add(self, outputs: Arrays, *, rows: int, case: str | None, samples_digest: str = "") -> None:
         """Store the outputs of one batch, and the digest of its inputs if given.
 
         Raises:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, UsageError
 from paritygate.text import row_name
 from paritygate.validate.samples.row_digest import has_rows
@@ -15,10 +16,8 @@ from paritygate.validate.samples.row_digest import has_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
     Run = Callable[[Arrays], object]
 
 

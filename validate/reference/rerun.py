@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.text import counted
 from paritygate.validate.measure.check import Kind
@@ -21,12 +22,10 @@ from paritygate.validate.words.sentence import say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
     from paritygate.validate.measure.profile import OutputProfile
     from paritygate.validate.reference.recording import StoredBatch
     from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
 
 # Rows that run one by one, or as few at a time as the model accepts, in all and of one batch.
 _ROWS_ALONE = 16
@@ -36,11 +35,7 @@ _ROWS = 32
 
 
 class _Asked(Protocol):
-    """A model that runs."""
-
-    def run(self, inputs: Arrays) -> Arrays:
-        """Return all outputs."""
-        ...
+    def run(self, inputs: Arrays) -> Arrays: ...
 
 
 class OtherBatches:

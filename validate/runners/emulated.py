@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from paritygate.backends import require_backend
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import opset_of, precision_of_onnx, read_onnx, signature_of_onnx
@@ -84,7 +85,7 @@ def check_rounding(precisions: tuple[Precision, ...]) -> None:
 
 
 def open_rounding_session(
-    graph: onnx.ModelProto, weights: Mapping[str, NDArray[np.generic]], name: str, *, level: str = _LEVEL
+    graph: onnx.ModelProto, weights: Arrays, name: str, *, level: str = _LEVEL
 ) -> onnxruntime.InferenceSession:
     """Return a session that keeps the rounding of a graph; `weights` are those that the graph holds no data of.
 
@@ -172,12 +173,10 @@ class EmulatedRunner(Runner):
         self._canary_input = graph.canary_input
         self._canary_outputs = graph.canary_outputs
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         return self._fetch(feed)[0]
 
-    def _fetch(
-        self, feed: Mapping[str, NDArray[np.generic]], besides: Sequence[str] = ()
-    ) -> tuple[list[NDArray[np.generic]], list[NDArray[Any]]]:
+    def _fetch(self, feed: Arrays, besides: Sequence[str] = ()) -> tuple[list[NDArray[np.generic]], list[NDArray[Any]]]:
         """Return the outputs in the dtypes of the file, and the other values of the graph named in `besides`."""
         arrays = {self._input_names[name]: _widened(array) for name, array in feed.items()}
         arrays[self._canary_input] = VALUES
@@ -301,9 +300,7 @@ class OverflowWatch(EmulatedRunner):
         self._watched = watched
         self._flags: list[NDArray[Any]] = []
 
-    def run_watched(
-        self, inputs: Mapping[str, NDArray[np.generic]], rows: int
-    ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
+    def run_watched(self, inputs: Arrays, rows: int) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
         """Return the outputs by name, and for each row whether a value overflowed; one without rows counts for all."""
         outputs = self.run(inputs)
         overflowed = np.zeros(rows, dtype=bool)
@@ -311,6 +308,6 @@ class OverflowWatch(EmulatedRunner):
             overflowed |= flag > 0 if flag.shape == (rows,) else bool((flag > 0).any())
         return outputs, overflowed
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         outputs, self._flags = self._fetch(feed, self._watched)
         return outputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays
 from paritygate.engine.record import EngineRecord
 from paritygate.engine.settings import ProfileShapes
 from paritygate.errors import BackendError
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def check_profile(
-    signature: Signature, profile: Mapping[str, ProfileShapes], inputs: Mapping[str, NDArray[np.generic]]
-) -> None:
+def check_profile(signature: Signature, profile: Mapping[str, ProfileShapes], inputs: Arrays) -> None:
     """Raise BackendError unless every input has a shape that the engine was built for.
 
     The batch has passed `check_inputs`. The message names every other input, its shape, and the smallest and largest
@@ -86,7 +85,7 @@ class WithinProfile(Runner):
         """Return the facts about the file's runner."""
         return self._runner.facts
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         check_profile(self.signature, self._profile, feed)
         answers = self._runner.run(feed)
         return [answers[spec.name] for spec in self.signature.outputs]

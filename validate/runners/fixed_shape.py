@@ -16,12 +16,11 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 # float32 holds every integer up to here, and only some beyond.
 _EXACT_IN_FLOAT32 = 2**24
@@ -180,7 +179,6 @@ def _check_is_of(rule: FixedShape, found: Signature) -> None:
 
 
 def _sizes(signature: Signature, inputs: Arrays) -> dict[str, int]:
-    """Return the size of each symbolic dim of the inputs."""
     sizes: dict[str, int] = {}
     for spec in signature.inputs:
         for dim, size in zip(spec.shape or (), inputs[spec.name].shape, strict=False):

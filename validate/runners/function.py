@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, place_in_users_code
 from paritygate.models.example import signature_seen
@@ -36,7 +37,7 @@ def open_model(loaded: LoadedModel) -> FunctionRunner:
     return FunctionRunner(loaded, signature, rename)
 
 
-def _call(loaded: LoadedModel, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+def _call(loaded: LoadedModel, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
     name = f"the {loaded.side} {loaded.ref.name}" if loaded.side else loaded.ref.name
     try:
         # Copies, because the function may change its inputs in place.
@@ -81,6 +82,6 @@ class FunctionRunner(Runner):
         self._source = loaded
         self._rename = rename
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         arrays, _ = select_outputs(_call(self._source, feed), self._served, self._rename)
         return arrays

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError
 from paritygate.machine import available_processors
 from paritygate.models.loading import LoadedModel
@@ -72,7 +73,7 @@ class LiteRtRunner(Runner):
         # All complaints of LiteRT so far, because it repeats them before every new one.
         self._said = ""
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         # The model gets new shapes first, if they differ from those of the last batch.
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         with self._lock:

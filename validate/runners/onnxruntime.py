@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.backends import install_command, require_backend
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
@@ -253,7 +254,7 @@ class OnnxRuntimeRunner(Runner):
         # NumPy has no bfloat16, so ONNX Runtime neither takes nor returns such arrays by itself.
         self._has_bfloat16 = any(spec.dtype == _BFLOAT16 for spec in (*own.inputs, *own.outputs))
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         if self._has_bfloat16:
             return self._run_bfloat16(arrays)
@@ -285,7 +286,7 @@ class OnnxRuntimeRunner(Runner):
             one_thread=ALL_THERE_IS,
         )
 
-    def _run_bfloat16(self, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+    def _run_bfloat16(self, feed: Arrays) -> list[NDArray[np.generic]]:
         binding = self._session.io_binding()
         # Bound values have to live as long as the call.
         values = {name: _ort_value(array) for name, array in feed.items()}

@@ -176,7 +176,6 @@ def judge(
 
 
 def _by_name(nodes: Iterable[GraphNode]) -> dict[tuple[str, str], bool]:
-    """Return whether nodes compute floats, by operator and name."""
     named: dict[tuple[str, str], bool] = {}
     for node in nodes:
         if node.name:

@@ -34,6 +34,7 @@ RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.KERAS: "paritygate.validate.runners.tensorflow",
     SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow",
     SourceKind.FUNCTION: "paritygate.validate.runners.function",
+    SourceKind.STAGES: "paritygate.validate.runners.endpoint.stages",
     SourceKind.ENDPOINT: "paritygate.validate.runners.endpoint.runner",
 }
 

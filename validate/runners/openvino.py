@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
@@ -116,7 +117,7 @@ class OpenvinoRunner(Runner):
         self._compile_for_one_thread = compile_for_one_thread
         self._request = compiled.create_infer_request()
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         # By position, because a name served need not be one that OpenVINO knows.
         tensors = {index: _tensor(array) for index, array in enumerate(feed.values())}
         # Copies, because the request writes its next outputs to the same memory.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.loading import LoadedModel
 from paritygate.precision import Precision
@@ -38,7 +39,8 @@ class RuntimeFacts:
     name what was not seen yet and weakens a pass, `provider_warnings` what the provider leaves open or changes.
     `may_be_called_at_once` allows `run` from several threads. `classes` of an output's columns are those that the model
     names. Of a server, `answered_as` are the versions in its answers, and `largest_batch` the most rows of a request,
-    None if unknown. `half_precision` is `float16` or `bfloat16` where a PyTorch module computes in it.
+    None if unknown. `unread` are outputs that the signature lacks. `half_precision` is `float16` or `bfloat16` where a
+    PyTorch module computes in it.
     """
 
     runtime: str
@@ -55,6 +57,7 @@ class RuntimeFacts:
     classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     answered_as: tuple[str, ...] = ()
     largest_batch: int | None = None
+    unread: tuple[str, ...] = ()
     half_precision: str | None = None
 
 
@@ -90,7 +93,7 @@ class Runner(ABC):
         """Return what runs, read back from the runtime."""
         return self._facts
 
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name for one batch; the arrays belong to the caller.
 
         Raises:
@@ -124,7 +127,7 @@ class Runner(ABC):
         return None
 
     @abstractmethod
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         """Return the outputs in the order of the signature, in arrays that belong to the caller; raise any error.
 
         `feed` holds the inputs by the runtime's own names, in the order of the signature. They are the caller's, and
@@ -141,7 +144,7 @@ class Runner(ABC):
         return self._hint
 
 
-def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]) -> None:
+def check_inputs(signature: Signature, inputs: Arrays) -> None:
     """Raise BackendError unless a batch has exactly the model's inputs, dtypes, ranks and fixed sizes.
 
     Frameworks may cast, broadcast or drop inputs. Here nothing is cast or dropped, in any framework.
@@ -181,14 +184,14 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     except UnicodeDecodeError as err:
         msg = f"the output {spec} holds bytes that are not UTF-8: {err.object!r}"
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
-    wrong = next((value for value in texts if not isinstance(value, str) or value.endswith("\0")), None)
-    if wrong is not None:
-        msg = f"the output {spec} holds {wrong!r}, which is not text, or ends in a null character and would lose it"
+    wrong = [value for value in texts if not isinstance(value, str) or value.endswith("\0")]
+    if wrong:
+        msg = f"the output {spec} holds {wrong[0]!r}, which is not text, or ends in a null character and would lose it"
         raise BackendError(msg, hint=_IGNORE_OUTPUT)
     return np.asarray(texts, dtype=str).reshape(array.shape)
 
 
-def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
+def describe_arrays(arrays: Arrays) -> str:
     """Return names, dtypes and shapes in one line, such as `input_ids: int64[8, 64]`."""
     return "; ".join(
         f"{name}: {'text' if array.dtype.kind == 'U' else array.dtype}{list(array.shape)}"

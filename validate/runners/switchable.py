@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.validate.runners.emulated import open_rounding_session
 from paritygate.validate.runners.onnxruntime import reason_of_onnxruntime
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
@@ -43,8 +44,6 @@ class SwitchableModel:
 
 
 class _Keeping(Runner):
-    """A session with its switches set."""
-
     _what = "onnxruntime failed in emulation"
 
     def __init__(
@@ -58,7 +57,7 @@ class _Keeping(Runner):
         self._session = session
         self._switches = switches
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         outputs: Sequence[NDArray[np.generic]] = self._session.run(
             [spec.name for spec in self.signature.outputs], {**arrays, **self._switches}

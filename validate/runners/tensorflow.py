@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.artifact import ARTIFACT_FILE
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
@@ -136,9 +137,9 @@ class KerasRunner(TensorflowRunner):
         if not unused:
             return self._facts
         note = f"the model also returns {', '.join(unused)}, which the signature does not have"
-        return replace(self._facts, notes=(*self._facts.notes, note))
+        return replace(self._facts, notes=(*self._facts.notes, note), unread=tuple(unused))
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         import tensorflow as tf
 
         tensors = [tf.convert_to_tensor(array) for array in feed.values()]
@@ -209,7 +210,7 @@ class SavedModelRunner(TensorflowRunner):
         answers = self._function(dict(zip(names, tensors, strict=True)))
         return tuple(answers[spec.name] for spec in self._own.outputs)
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         answers = self._function(feed)
         return [_own_array(answers[spec.name], self._device) for spec in self._own.outputs]
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.engine.builder_log import BuilderLog, make_logger
 from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.gpu_fit import BUILD_HERE, check_gpu
@@ -147,7 +148,7 @@ class TensorrtRunner(Runner):
         # __del__ would run at the end of a process, when the library is half gone.
         weakref.finalize(self, _close, runner)
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         served = {spec.name: array for spec, array in zip(self._served.inputs, feed.values(), strict=True)}
         check_profile(self._served, self._profile, served)
         # Inputs that the library reads on the host have to live as long as the call.

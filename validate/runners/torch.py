@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from paritygate.backends import require_backend
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.machine import device_name
 from paritygate.models.half_precision import half_dtype
@@ -112,6 +113,9 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     )
     notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
     facts = replace(_torch_facts(device, precision_of_tensors(weights), notes), half_precision=half_dtype(weights))
+    if note is not None:
+        # A server may run the file as it is.
+        facts = replace(facts, provider_warnings=(f"{note}; your server must do so too",))
     return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 
@@ -242,7 +246,7 @@ class TorchRunner(Runner):
         if not unused:
             return self._facts
         note = f"the module also returns {', '.join(unused)}, which the signature does not have"
-        return replace(self._facts, notes=(*self._facts.notes, note))
+        return replace(self._facts, notes=(*self._facts.notes, note), unread=tuple(unused))
 
     def _reason(self, err: Exception) -> str:
         return torchscript_file.reason_in_torchscript(err) or reason_of(err)
@@ -250,7 +254,7 @@ class TorchRunner(Runner):
     def _hint_for(self, err: Exception) -> str:
         return self._hint_elsewhere if any(words in str(err) for words in _ELSEWHERE) else self._hint
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         with _full_precision(self._device):
             tensors = [tensor_of(array, self._device) for array in feed.values()]
             return [array_of(output) for output in self.named(*tensors)]

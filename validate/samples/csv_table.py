@@ -208,7 +208,6 @@ def _common(one: str, other: str) -> str:
 
 
 def _names(path: Path, header: Sequence[str]) -> dict[str, int]:
-    """Return the place of each column by its name."""
     if not header:
         msg = f"samples {path} are empty (expected a line of column names, then one row a line)"
         raise InputFileError(msg, hint="write it again, for example with DataFrame.to_csv")

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError
-from paritygate.signature import TensorSpec, is_integer_dtype
+from paritygate.signature import Dim, Signature, TensorSpec, is_integer_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
-    from paritygate.signature import Dim, Signature
 
 _COLUMN_RANK = 2
 _PICTURE_RANK = 4
@@ -43,7 +42,7 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
     return fitted
 
 
-def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
+def check_shapes(batch: Batch, inputs: Arrays, signature: Signature) -> None:
     """Check that the inputs have the ranks and sizes that a model takes: fixed sizes, and those declared of its dims.
 
     A dim has one size in all inputs that share it, also in each row before padding. The number of rows is not checked,
@@ -81,7 +80,7 @@ def _hint_of_layout(sizes: Sequence[int], wanted: Sequence[int | str | None]) ->
     return ""
 
 
-def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
+def _check_dims(batch: Batch, inputs: Arrays, signature: Signature) -> None:
     # For each dim, the first input that has it, its axis, and the size.
     first: dict[str, tuple[str, int, int]] = {}
     for spec in signature.inputs:
@@ -115,7 +114,6 @@ def _check_lengths(batch: Batch, name: str, other: str, dim: str) -> None:
 
 
 def _check_declared(batch: Batch, spec: TensorSpec, axis: int, found: tuple[int, ...], sizes: Dim) -> None:
-    """Check that one axis of an input is within the sizes declared of its dim."""
     size, dim = found[axis], spec.shape[axis] if spec.shape else None
     is_of_rows = axis == 0 and size == batch.rows
     if is_of_rows or sizes.min <= size <= sizes.max:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError
 from paritygate.files import storage_errors
 from paritygate.text import a_or_an
@@ -88,7 +88,7 @@ def _arrays(given: Mapping[Any, Any]) -> dict[str, NDArray[np.generic]]:
     return dict(check_batch(_WHAT, Batch(inputs=arrays, ids=())).inputs)
 
 
-def _write(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+def _write(path: Path, arrays: Arrays) -> None:
     # numpy.savez would take an input called `file` for its own argument.
     with storage_errors(path), zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from paritygate.batch import Arrays, Batch
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
 
 DIGEST_BYTES = 16
 _ZERO = (0.0,)
@@ -38,7 +39,7 @@ def digests_of_rows(batch: Batch, *, seed: int = 0, fill: Mapping[str, Collectio
     ]
 
 
-def _digest(inputs: Mapping[str, NDArray[np.generic]], seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
+def _digest(inputs: Arrays, seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
     import numpy as np
 
     state = hashlib.blake2b(digest_size=DIGEST_BYTES, salt=(seed % 2**128).to_bytes(16, "little"))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.backends import require_backend
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object, place_in_users_code
 from paritygate.text import a_or_an, beside_meant, counted, hint_of_meant
@@ -330,7 +330,7 @@ def _sizes(path: Path, keys: Sequence[str]) -> set[int]:
     return {size for size in sizes if size is not None}
 
 
-def common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
+def common_rows(inputs: Arrays) -> int:
     """Return the size of axis 0 in all inputs; inputs of several sizes are one row together."""
     sizes = {array.shape[0] for array in inputs.values() if array.ndim}
     if any(size == 0 for size in sizes):

@@ -11,7 +11,6 @@ class Meter:
     """Counts computed tensors, of all runs of both models together; `most` is None for no limit."""
 
     def __init__(self, most: int | None = None) -> None:
-        """Start at 0."""
         self._most = most
         self.count = 0
         self.is_spent = False

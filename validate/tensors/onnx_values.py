@@ -33,7 +33,6 @@ class OnnxValues:
     """
 
     def __init__(self, model: onnx.ModelProto, path: Path) -> None:
-        """Take the model and its file."""
         self._model, self._path = model, path
         self._last: tuple[object, onnxruntime.InferenceSession | None] = (None, None)
 

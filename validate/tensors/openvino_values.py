@@ -20,6 +20,7 @@ from paritygate.validate.tensors.tensor_graph import (
     Weight,
     channels_first,
     foreign_graph,
+    shown_attributes,
 )
 
 if TYPE_CHECKING:
@@ -109,7 +110,10 @@ def openvino_graph(path: Path, inputs: Sequence[str], outputs: Sequence[str], me
         if kind in _NO_OPERATORS:
             continue
         read = [names[_key(port)] for port in operation.input_values()]
-        nodes.append(helper.make_node(kind, read, made, name=made[0].partition(":")[0], domain=OPENVINO))
+        node = helper.make_node(kind, read, made, name=made[0].partition(":")[0], domain=OPENVINO)
+        attributes = shown_attributes(operation.get_attributes())
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        nodes.append(node)
         shapes = {name: port.get_partial_shape() for name, port in zip(made, operation.outputs(), strict=True)}
         ranks |= {name: shape.rank.get_length() for name, shape in shapes.items() if shape.rank.is_static}
     results = [names[_key(result.input_value(0))] for result in network.get_results()]

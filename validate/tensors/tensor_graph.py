@@ -25,6 +25,8 @@ TORCH, TENSORFLOW, OPENVINO, TFLITE = "torch", "tensorflow", "openvino", "tflite
 # In the name of an operator that applies another one to its result, so that the value between does not exist.
 FUSED = "+"
 FRAMEWORKS = frozenset({TORCH, TENSORFLOW, OPENVINO, TFLITE})
+# The classes of numbers and texts that one attribute may hold.
+_OF_ATTRIBUTES = ({bool, int}, {float}, {str})
 # A tensor with the channels first, as ONNX has them, where the model has them last.
 _FIRST = "/channels_first"
 _LEAST_RANK, _MOST_RANK = 3, 5
@@ -159,6 +161,16 @@ def foreign_graph(  # noqa: PLR0913 - the parts of a graph
     model = helper.make_model(helper.make_graph(nodes, "foreign", next(ends), next(ends)))
     made = graph_of(model, values, weights, path=path, meter=meter)
     return replace(made, layouts={name: layout.tensor for name, layout in (layouts or {}).items()})
+
+
+def shown_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a foreign operator that are a number, a text, or a list of some of one class."""
+    lists = {name: value if isinstance(value, list | tuple) else [value] for name, value in values.items()}
+    return {
+        name: values[name]
+        for name, items in lists.items()
+        if items and any(all(type(item) in kinds for item in items) for kinds in _OF_ATTRIBUTES)
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

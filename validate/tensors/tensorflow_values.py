@@ -113,7 +113,6 @@ def tensorflow_graph(runner: KerasRunner | SavedModelRunner, feed: Feed, meter: 
 
 
 def _traced(runner: KerasRunner | SavedModelRunner) -> tuple[Any, tuple[list[str], list[str]]]:
-    """Return the frozen graph, and the names in it of inputs and outputs."""
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -199,7 +198,6 @@ def _nodes(operation: Any, names: Mapping[str, str], shown: Mapping[str, str]) -
 
 
 def _ranks(graph: Any, tensors: Mapping[str, str]) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - a tf.Graph
-    """Yield the ranks of the computed floats."""
     for name, own in tensors.items():
         tensor = graph.get_tensor_by_name(own)
         if tensor.dtype.is_floating and tensor.op.type != "Const":

@@ -29,7 +29,6 @@ class Places:
     """
 
     def __init__(self, runner: TorchRunner) -> None:
-        """Read the names of modules and weights."""
         import torch
 
         self.named: torch.nn.Module = runner.named

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError
 from paritygate.validate.runners.torch import array_of, tensor_of
+from paritygate.validate.tensors.tensor_graph import shown_attributes
 from paritygate.validate.tensors.torch_places import Places
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-# The classes of numbers and texts that one attribute may hold.
-_OF_ATTRIBUTES = ({bool, int}, {float}, {str})
 # Operators that return what they take: no node.
 _PASSED = frozenset({"detach", "lift_fresh", "alias", "dropout", "contiguous"})
 # Attention is one operator, and of many steps, in each of which a converter may be wrong.
@@ -43,6 +42,7 @@ class Recorder:
         operations: In order.
         constants: The tensors that are read and not computed.
         outputs: The names of the returned tensors.
+        inner: The names that operators give to outputs, by the outputs' own.
         values: The wanted tensors.
     """
 
@@ -53,6 +53,7 @@ class Recorder:
         self.operations: list[Operation] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.outputs: list[str] = []
+        self.inner: dict[str, str] = {}
         self.values: dict[str, NDArray[np.generic]] = {}
         self._places, self._wanted, self._given = places, wanted, given
         # The name of a tensor, and how often its memory had been written to when it was named.
@@ -135,7 +136,6 @@ class Recorder:
         return result
 
     def _replaced(self, result: Any, outputs: Sequence[str]) -> Any:  # noqa: ANN401 - of any operator
-        """Return the result with the given values in it."""
         import torch
         from torch.utils import _pytree
 
@@ -192,9 +192,12 @@ class Recorder:
                 Operation(name=self._unique(output), operator="output", inputs=(name,), outputs=(output,))
             )
         else:
+            self.inner[output] = name
             self._names[tensor] = (output, self._names[tensor][1])
             self.operations[at:] = [_renamed(each, name, output) for each in self.operations[at:]]
-        if output in self._wanted:
+        if output in self._given:
+            self.values[output] = self._given[output]
+        elif output in self._wanted:
             self.values[output] = array_of(tensor)
 
 
@@ -233,12 +236,7 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:  # noqa: A
     schema = func._schema.arguments  # noqa: SLF001 - PyTorch shows it nowhere else
     values = {item.name: item.default_value for item in schema}
     values |= dict(zip((item.name for item in schema), args, strict=False)) | kwargs
-    return {name: value for name, value in values.items() if _is_attribute(value)}
-
-
-def _is_attribute(value: Any) -> bool:  # noqa: ANN401 - an argument of an operator
-    items = value if isinstance(value, list | tuple) else [value]
-    return bool(items) and any(all(type(item) in kinds for item in items) for kinds in _OF_ATTRIBUTES)
+    return shown_attributes(values)
 
 
 def _tensors_in(values: Any) -> list[torch.Tensor]:  # noqa: ANN401 - what operators take and return

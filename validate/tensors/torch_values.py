@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from paritygate.errors import BackendError
 from paritygate.validate.runners.torch import TorchRunner, array_of
 from paritygate.validate.tensors.meter import Meter
-from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph, Weight, foreign_graph
+from paritygate.validate.tensors.tensor_graph import TORCH, Arrays, Feed, TensorGraph, Weight, foreign_graph
 from paritygate.validate.tensors.torch_places import Places
 from paritygate.validate.tensors.torch_recorder import Operation, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from paritygate.validate.tensors.tensor_graph import Arrays, Feed
 
 
 class TorchValues:
@@ -34,12 +32,12 @@ class TorchValues:
     """
 
     def __init__(self, runner: TorchRunner, feed: Feed) -> None:
-        """Record one run."""
         self._runner = runner
         self._places = Places(runner)
         first = self._recorded(feed, (), {})
         self.operations: Sequence[Operation] = first.operations
         self.outputs: Sequence[str] = first.outputs
+        self._inner = first.inner
         self.weights = {
             name: Weight(shape=tuple(tensor.shape), is_float=tensor.is_floating_point(), load=partial(array_of, tensor))
             for name, tensor in first.constants.items()
@@ -49,7 +47,7 @@ class TorchValues:
         """Return what computes these tensors: of operators, outputs, inputs or weights."""
 
         def computed(feed: Feed) -> list[NDArray[np.generic]]:
-            given = {name: feed[name] for name in values}
+            given = {self._inner.get(name, name): feed[name] for name in values}
             run = self._recorded({name: array for name, array in feed.items() if name not in values}, names, given)
             if [each.name for each in run.operations] != [each.name for each in self.operations]:
                 msg = "the PyTorch module runs different operators for different rows"

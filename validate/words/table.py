@@ -354,10 +354,9 @@ _DIVERGENCE = {
     "divergence.constant_here": "the constant of {operator} differs: {reference:.6g} in the reference, "
     "which has no {operator}, {candidate:.6g} in the candidate",
     "divergence.equal_nodes": "both have {operator}, with equal attributes and constants, but its outputs differ",
-    "divergence.equal_operators": "{operator} computes other values than the reference's {other_operator}",
+    "divergence.other_values": "the values of {operators} differ from those of the reference's {other_operators}",
     "divergence.added_here": "the candidate has {operators}, but the reference has nothing here",
     "divergence.not_alone": "other nodes between {names} and {end} may differ too",
-    "divergence.span": "the reference has {other_operators}, the candidate {operators}",
     "divergence.attribute": "{name} is {candidate}, not {reference}",
     "divergence.constant": "input {number} ({input}) {difference}",
     "divergence.is_constant": "input {number} ({input}) is constant, but computed in the reference",

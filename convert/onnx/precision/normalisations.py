@@ -32,8 +32,6 @@ def normalising_nodes(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 class _Flow:
-    """Makers and readers of the values of one graph."""
-
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._makers = {name: node for node in graph.node for name in node.output}
         self._weights = {tensor.name for tensor in graph.initializer}

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def _cast_node(source: str, target: str, element: int, name: str) -> onnx.NodeProto:
-    """Return the node that makes `target`, of the element type, of `source`."""
     import onnx
 
     return onnx.helper.make_node("Cast", [source], [target], name=name, to=element)
@@ -198,7 +197,6 @@ class Writer:
 
 
 def _typed(item: onnx.ValueInfoProto, value: Value | None) -> onnx.ValueInfoProto:
-    """Write the element type that the value of this name has now."""
     for element, name in value.names.items() if value else ():
         if name == item.name:
             item.type.tensor_type.elem_type = element

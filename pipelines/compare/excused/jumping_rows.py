@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.batch import Batch
-from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
-from paritygate.pipelines.compare.excused.reference_noise import RerunContext
+from paritygate.errors import BackendError, CacheMissError, ParitygateError, UsageError
+from paritygate.pipelines.compare.excused.reference_noise import RerunContext, not_run_again
 from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, all_of_rows, may_be_excused, with_excused
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.measures import GateResult
@@ -50,14 +50,15 @@ def without_jumps(result: GateResult, again: RerunContext) -> GateResult:
         return result
     try:
         runner = again.open_reference()
-    except ArtifactIntegrityError:
-        # It is another model than the recorded one.
-        return result
+    except CacheMissError:
+        raise
+    except ParitygateError as err:
+        return not_run_again(result, err)
     if runner is None or not any(spec.dtype.startswith("float") for spec in runner.signature.inputs):
         return result
     candidate = WithoutJumps(again.candidate, again.expected, result.limits, runner, cap)
     without = again.run(candidate)
-    if not candidate.excused:
+    if not candidate.excused or len(candidate.beyond) > cap:
         return result
     check = jumps_check(list(candidate.excused), len(candidate.excused), cap)
     return with_excused(result, without, JUMP_CHECKS, "jumps.excused", check)

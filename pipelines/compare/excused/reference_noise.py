@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
+from paritygate.errors import BackendError, CacheMissError, ParitygateError, UsageError
 from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, may_be_excused, with_excused
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.limits import Limits
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import (
     NOISE_FACTOR,
@@ -75,16 +75,25 @@ def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
         return result
     try:
         runner = again.open_reference()
-    except ArtifactIntegrityError as err:
-        # The noise of another model says nothing of the recorded one.
-        words = say("noise.not_asked", reason=str(err))
-        unasked = Check(name=_NAME, status=Status.WARNING, kind=Kind.NOT_ASKED, words=words)
-        return replace(result, checks=(*result.checks, unasked))
+    except CacheMissError:
+        raise
+    except ParitygateError as err:
+        return not_run_again(result, err)
     if runner is None:
         return result
-    candidate = WithinNoise(again.candidate, again.expected, result.limits, runner, most_noisy(result.limits))
+    cap = most_noisy(result.limits)
+    candidate = WithinNoise(again.candidate, again.expected, result.limits, runner, cap)
     excused = again.run(candidate)
+    if len(candidate.beyond) > cap:
+        return result
     return with_excused(result, excused, NOISE_CHECKS, "noise.excused_rows", *candidate.checks)
+
+
+def not_run_again(result: GateResult, err: ParitygateError) -> GateResult:
+    """Return the result with a warning that the reference cannot run again: it is not there, or another model."""
+    words = say("noise.not_asked", reason=str(err))
+    unasked = Check(name=_NAME, status=Status.WARNING, kind=Kind.NOT_ASKED, words=words)
+    return result if unasked in result.checks else replace(result, checks=(*result.checks, unasked))
 
 
 def most_noisy(limits: Mapping[str, Limits]) -> int:

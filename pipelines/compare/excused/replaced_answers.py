@@ -10,8 +10,8 @@ import numpy as np
 
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.measures import GateResult
+from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.check import Check, Status
-from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.valid_positions import only_valid
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import RowNoise, rows_within
@@ -56,8 +56,8 @@ def may_be_excused(result: GateResult, names: Collection[str], cap: int) -> bool
 class RowsExcused:
     """The candidate, with the reference's outputs in rows beyond limits that `accepted` excuses.
 
-    If more than `cap` rows are `beyond`, the later ones are not excused. `excused` are ids in the order of the rows,
-    and `checks` are warnings about rows.
+    If more than `cap` rows are `beyond`, none may be excused. `excused` are ids in the
+    order of the rows, and `checks` are warnings about rows.
     """
 
     def __init__(

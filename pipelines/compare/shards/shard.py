@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, LostWorkerError, UsageError
@@ -107,22 +107,26 @@ def measure_shard(
     """
     check_can_be_cut(job)
     with temporary_folder("shard") as folder:
-        child = ChildJob(
-            name="shard",
-            args={
-                "job": to_data(job),
-                "shard": [shard.number, shard.of],
-                "out": str(out.absolute()),
-                "folder": str(folder),
-                "time_limit_s": time_limit_s,
-            },
-            folder=folder,
-            what=f"shard {shard} of the comparison of {job.candidate.name} with {job.reference.name}",
-            time_limit_s=time_limit_s,
-            crash_error=BackendError,
-            killed_error=LostWorkerError,
-            is_log_kept=False,
-        )
+        child = shards_job(job, folder, time_limit_s=time_limit_s, request=request_of(shard, out))
         value = do_job(child, progress)
         with reading_result(child):
             return from_data(ShardResult, {**value, "part": str(out)})
+
+
+def request_of(shard: Shard, out: Path) -> dict[str, Any]:
+    """Return the request to measure a shard into a file, as JSON data."""
+    return {"shard": [shard.number, shard.of], "out": str(out.absolute())}
+
+
+def shards_job(job: ComparisonJob, folder: Path, *, time_limit_s: float, **args: Any) -> ChildJob:  # noqa: ANN401 - JSON data
+    """Return the job that keeps the models open and measures a shard for each request, or only for `request`."""
+    return ChildJob(
+        name="shard",
+        args={"job": to_data(job), "folder": str(folder), "time_limit_s": time_limit_s, **args},
+        folder=folder,
+        what=f"the comparison of {job.candidate.name} with {job.reference.name} in shards",
+        time_limit_s=time_limit_s,
+        crash_error=BackendError,
+        killed_error=LostWorkerError,
+        is_log_kept=False,
+    )

@@ -507,7 +507,6 @@ class Listener:
 
 
 def _signed(argument: int) -> int:
-    """Return an argument as a signed C int."""
     number = argument & 0xFFFFFFFF
     return number - (1 << 32) if number >> 31 else number
 

@@ -32,7 +32,6 @@ class NotesWriter:
     """The child's end."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the memory and close its descriptor."""
         self._memory = mmap.mmap(descriptor, BYTES)
         os.close(descriptor)
         self._memory.seek(_FIRST)
@@ -61,7 +60,6 @@ class NotesReader:
     """The parent's end."""
 
     def __init__(self) -> None:
-        """Create the memory."""
         self.childs_end = os.memfd_create("paritygate-notes")
         os.ftruncate(self.childs_end, BYTES)
         self._memory = mmap.mmap(self.childs_end, BYTES)

@@ -460,7 +460,6 @@ class Sightings:
         self.accesses.sizes.setdefault(path, state.st_size if stat.S_ISREG(state.st_mode) else None)
 
     def _misses(self, path: str) -> None:
-        """Record that a path is missing."""
         if target_of(path) is None:
             self.accesses.absent.add(path)
         else:

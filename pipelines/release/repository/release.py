@@ -280,11 +280,11 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
     try:
         number = append_record(repository, candidate.model, record_of, staging, commit, state)
     except BaseException:
-        _withdraw_unrecorded(staging, repository, candidate.model, version)
+        withdraw_unrecorded(staging, repository, candidate.model, version)
         raise
     made, of, before = attempts[-1]
     if made != version:
-        _withdraw_unrecorded(staging, repository, candidate.model, version)
+        withdraw_unrecorded(staging, repository, candidate.model, version)
     return release_of(made, of, number, now=before, is_new=made == version)
 
 
@@ -369,7 +369,7 @@ def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str,
     )
 
 
-def _withdraw_unrecorded(staging: Path, repository: Root, model: str, version: int) -> None:
+def withdraw_unrecorded(staging: Path, repository: Root, model: str, version: int) -> None:
     """Take back what was published without a record, so that a full disk does not stay full of it.
 
     If the record may be there after all, nothing is taken back: a folder without a record is invisible, but a record

@@ -224,7 +224,6 @@ def _facts_of(report: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _spec_changes(run: Side, against: Side) -> Iterator[tuple[str, str, str]]:
-    """Yield the changed keys of the specs, each with both values."""
     old, new = (dict(_flat(side.spec)) for side in (against, run))
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):

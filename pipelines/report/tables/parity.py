@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult, OutputResult
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
-    from paritygate.pipelines.report.tables.table import Cell
     from paritygate.validate.detections.figures import MatchStatistics
     from paritygate.validate.measure.figures import DecisionStatistics
 
@@ -98,7 +97,6 @@ def _result_rows(
 
 
 def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
-    """Return the figures of each output, of labels judged by their scores, and of detections."""
     by_output: dict[str, tuple[Cell, ...]] = {}
     for name, output in result.outputs.items():
         shown = [figure(number(getattr(output, key), missing=_NOTHING)) for key in _DIFFERENCES]

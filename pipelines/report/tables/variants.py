@@ -322,7 +322,6 @@ def tolerance_table(result: ComparisonResult) -> Table:
 
 
 def _rows_of_outputs(result: ComparisonResult, default: Mapping[str, float | None]) -> Iterator[tuple[Cell, ...]]:
-    """Yield a row for each limit declared for one output alone."""
     for output, limits in result.tolerance.get("outputs", {}).items():
         for name, values in limits.items():
             named = f"{output}:{name}"

@@ -49,7 +49,6 @@ def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
 
 
 def _probe_lines(result: ComparisonResult) -> Iterator[str]:
-    """Yield the lines about the probes of a comparison."""
     ran = _asked(result.probes)
     if ran:
         rows = sum(probe.rows for probe in ran.values())

@@ -105,7 +105,6 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _nodes(names: tuple[str, ...], operators: tuple[str, ...], code: tuple[str, ...] = ()) -> str:
-    """Return nodes with their operators and the lines of the code, where there are any."""
     # A node without a name is called by its operator.
     nodes = [
         name if name.startswith(operator) else f"{name} ({operator})"

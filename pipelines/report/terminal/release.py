@@ -344,14 +344,12 @@ def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _history_table(history: Sequence[Record]) -> Table:
-    """Return the newest records of a model, with the reason of each."""
     caption = "history" if len(history) <= _FEW else f"history: the newest {_FEW} of {len(history)}; -v shows all"
     rows = tuple(_short_row(at, record) for at, record in list(enumerate(history, start=1))[-_FEW:])
     return Table(caption=caption, columns=_HISTORY_COLUMNS, rows=rows)
 
 
 def _short_row(at: int, record: Record) -> tuple[Cell, ...]:
-    """Return a record with its time to the minute, and its reason next to the aliases."""
     recorded, time, kind, version, aliases, reason = _history_row(at, record)
     words = (text(_minute_of(time)), text(kind), figure(version), text(aliases, remark=reason))
     return figure(recorded), *words

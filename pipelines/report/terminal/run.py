@@ -56,7 +56,6 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
 
 
 def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr: bool = False) -> None:
-    """Print the tables of a run, and all remarks on its variants."""
     if not to_stderr:
         print_table(parity_table(report))
     if report.benchmark is not None:
@@ -84,7 +83,6 @@ def _not_kept(outcome: RunOutcome) -> Iterator[str]:
 
 
 def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
-    """Print the remarks on one variant."""
     if result.error is not None:
         _print_result_error(name, result, is_verbose=True)
     elif result.is_measured:
@@ -159,7 +157,6 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
 
 
 def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | None) -> Iterator[str]:
-    """Yield the outcome of views that follow the alias."""
     if outcome.repository is not None and outcome.views:
         from paritygate.pipelines.report.terminal.serving.views import update_lines
 
@@ -173,7 +170,6 @@ def _after_lines(outcome: RunOutcome, *, is_failure: bool = False) -> Iterator[s
 
 
 def _reused(outcome: RunOutcome) -> Iterator[str]:
-    """Yield how many jobs were reused from earlier runs."""
     taken = [job for job in outcome.jobs if job.taken_from]
     changed = [job for job in outcome.jobs if job.why]
     if changed:

@@ -59,7 +59,6 @@ def tradeoff_of(report: ReportData) -> Tradeoff | None:
 
 
 def _point(variant: VariantReport, report: ReportData, benchmark: BenchmarkResult) -> TradeoffPoint | str:
-    """Return the variant's point, or a sentence on why it has none."""
     result = variant.result
     if result is None or not result.is_measured:
         return f"{variant.name}: its difference was not measured."

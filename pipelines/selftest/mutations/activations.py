@@ -130,7 +130,6 @@ def epsilon_lost(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable
 
 
 def _epsilons(edit: GraphEdit) -> Iterator[str]:
-    """Yield the small constants that are added under a root."""
     for root in edit.nodes("Sqrt"):
         node = edit.producer(root.input[0])
         if node is None or node.op_type != "Add":

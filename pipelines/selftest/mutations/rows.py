@@ -25,7 +25,6 @@ def _outputs_with_rows(edit: GraphEdit) -> list[str]:
 
 
 def _changed(edit: GraphEdit, operator: str, inputs_of: Callable[[str], list[str]], **attributes: int) -> list[str]:
-    """Put an operator before every output with rows, and return their names."""
     names = _outputs_with_rows(edit)
     for name in names:
         edit.node(operator, inputs_of(edit.before_output(name)), output=name, **attributes)

@@ -120,7 +120,7 @@ def _tensors(config: Mapping[str, Any], view: View) -> Iterator[str]:
 
 def _reshape(config: Mapping[str, Any], view: View) -> Iterator[str]:
     del view
-    for tensor in _all_tensors(config):
+    for tensor in [tensor for side in _SIDES for tensor in config.get(side, [])]:
         if "reshape" not in tensor:
             continue
         shape, dims = [int(size) for size in tensor["reshape"].get("shape", [])], _dims(tensor)
@@ -291,10 +291,6 @@ def _declared_rows(signature: Signature | None) -> int | None:
 
 def _dims(tensor: Mapping[str, Any]) -> list[int]:
     return [int(size) for size in tensor.get("dims", [])]
-
-
-def _all_tensors(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [tensor for side in _SIDES for tensor in config.get(side, [])]
 
 
 # By the name that a problem begins with.

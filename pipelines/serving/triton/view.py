@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.artifact import Artifact
+from paritygate.batch import Arrays
 from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.files import digest_of_files
@@ -24,10 +25,6 @@ from paritygate.pipelines.serving.triton.settings import TunedSettings
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.roots import Root
 from paritygate.signature import Signature
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 CONFIG_FILE = "config.pbtxt"
 _WARMUP = "warmup"
@@ -114,9 +111,7 @@ class TritonView:
         return triton_guide(self.config, self.notes, self.tuned, root)
 
 
-def make_view(
-    model: ServedModel, *, warmup: Mapping[str, NDArray[np.generic]] | None = None, head: Head | None = None
-) -> TritonView:
+def make_view(model: ServedModel, *, warmup: Arrays | None = None, head: Head | None = None) -> TritonView:
     """Return the view of an artifact, checked by every rule; files are read when the view is written.
 
     `warmup` is one row of real input, each (1, ...), by the model's own names. `head` is that of the configuration.
@@ -241,9 +236,7 @@ def _onnx_version(artifact: Artifact) -> OnnxVersion | None:
     return OnnxVersion(ir=model.ir_version, opset=opset_of(model))
 
 
-def _warmup_of(
-    artifact: Artifact, signature: Signature, rows: Mapping[str, NDArray[np.generic]]
-) -> tuple[dict[str, bytes], list[WarmupInput]]:
+def _warmup_of(artifact: Artifact, signature: Signature, rows: Arrays) -> tuple[dict[str, bytes], list[WarmupInput]]:
     """Return the files of the warm-up inputs by name, and their entries in the configuration."""
     from paritygate.validate.runners.endpoint.tensors import as_bytes
 

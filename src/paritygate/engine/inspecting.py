@@ -121,8 +121,7 @@ def _check_profile_of(engine: Any, name: str, shapes: ProfileShapes) -> None:  #
 
 
 def _differs(found: str, recorded: str) -> None:
-    msg = f"the engine differs from its {RECORD_FILE}: {found}, expected {recorded}"
-    raise BackendError(msg, hint=BUILD_AGAIN)
+    raise BackendError(f"the engine differs from its {RECORD_FILE}: {found}, expected {recorded}", hint=BUILD_AGAIN)
 
 
 def inspect_engine(loaded: LoadedEngine) -> dict[str, dict[str, int]]:

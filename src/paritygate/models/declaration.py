@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.batch import Arrays, Batch
 from paritygate.models.example import dtype_of
 from paritygate.signature import BATCH, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
 
 # Returns the arrays that the model took of a batch, and the tensors that it returned, by name.
-Answer = Callable[["Mapping[str, NDArray[np.generic]]"], tuple[Mapping[str, Any], Mapping[str, Any]]]
+Answer = Callable[["Arrays"], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 _NO_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 # The most batches of different sizes that the model runs on.
@@ -65,7 +65,7 @@ def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature
     """
     sizes: dict[_Axis, _Sizes] = {}
     shown: dict[tuple[object, ...], Batch] = {}
-    first: Mapping[str, NDArray[np.generic]] = {}
+    first: Arrays = {}
     rows = 0
     for batch in batches:
         arrays = _numbers(batch)
@@ -133,7 +133,7 @@ def _numbers(batch: Batch) -> dict[str, NDArray[np.generic]]:
     return {name: array for name, array in batch.inputs.items() if array.dtype.kind != "U"}
 
 
-def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Arrays) -> None:
     for name, array in arrays.items():
         for axis, size in enumerate(array.shape):
             if axis == 0 and size == batch.rows:
@@ -144,7 +144,7 @@ def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Mapping[str, ND
             sizes.setdefault((name, axis), _Sizes(low=size, high=size)).add(of_rows)
 
 
-def _names(sizes: Mapping[_Axis, _Sizes], arrays: Mapping[str, NDArray[np.generic]]) -> dict[_Axis, str]:
+def _names(sizes: Mapping[_Axis, _Sizes], arrays: Arrays) -> dict[_Axis, str]:
     """Return the names of the axes that vary: one name for those that are equal in all rows."""
     groups: dict[bytes, list[_Axis]] = {}
     for axis, axis_sizes in sizes.items():
@@ -158,7 +158,7 @@ def _names(sizes: Mapping[_Axis, _Sizes], arrays: Mapping[str, NDArray[np.generi
     }
 
 
-def _word(axes: Sequence[_Axis], arrays: Mapping[str, NDArray[np.generic]]) -> str:
+def _word(axes: Sequence[_Axis], arrays: Arrays) -> str:
     """Return the usual word for a dim of one or several inputs; empty where there is none."""
     if any(axis == 1 and arrays[name].ndim == _IDS_RANK and arrays[name].dtype.kind in "iu" for name, axis in axes):
         return "sequence"
@@ -189,7 +189,6 @@ class _Shapes:
     _may_be: dict[_Axis, list[str]] = field(default_factory=dict)
 
     def add(self, tensors: Mapping[str, Any], dims: Mapping[str, int]) -> None:
-        """Add the tensors of one answer, with the sizes of the named dims in it."""
         for name, tensor in tensors.items():
             self.dtypes[name] = dtype_of(tensor)
             shape = self.shapes.setdefault(name, list(tensor.shape))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError, ZeroRowsError
 from paritygate.models.named_call import is_default_output_name, outputs_by_name
 from paritygate.signature import BATCH, Signature, TensorSpec, is_integer_dtype, name_unknown_dims
@@ -14,14 +15,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
     """Real inputs that reveal the signature of a model."""
 
-    inputs: Mapping[str, NDArray[np.generic]]  # of the first batch, by the names served
+    inputs: Arrays  # of the first batch, by the names served
     shapes: Mapping[str, tuple[int | str | None, ...]]  # over all samples; a varying size is a dim's name or None
     like: Signature | None = None  # of the model that it is compared with; it names as many unnamed outputs
     is_chosen: bool = False  # the user chose the inputs, so the model takes no others
@@ -59,7 +58,7 @@ def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, take
         ZeroRowsError: There are no rows.
         UsageError: The samples lack an input of `takes`.
     """
-    first: Mapping[str, NDArray[np.generic]] | None = None
+    first: Arrays | None = None
     shapes: dict[str, tuple[int | str | None, ...]] = {}
     for batch in read():
         first = batch.inputs if first is None else first

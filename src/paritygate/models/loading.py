@@ -17,7 +17,7 @@ from paritygate.files import digest_of_file
 from paritygate.models.digest import digest_of_model, digest_of_parameters
 from paritygate.models.example import Example
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
-from paritygate.models.source import ModelRef, SourceKind, kind_of_object, load_source_object, source_files
+from paritygate.models.source import OF_ARRAYS, ModelRef, SourceKind, kind_of_object, load_source_object, source_files
 from paritygate.models.source_copy import is_source_copy, load_source_copy
 from paritygate.signature import Signature, rename_signature
 
@@ -40,7 +40,7 @@ class LoadedModel:
         """The digest of the model's file or parameters; None for a function."""
         if self.model is None:
             return digest_of_model(self.ref)
-        return None if self.ref.kind is SourceKind.FUNCTION else digest_of_parameters(self.ref.kind, self.model)
+        return None if self.ref.kind in OF_ARRAYS else digest_of_parameters(self.ref.kind, self.model)
 
     def describe(self, declared_files: Iterable[str] = ()) -> dict[str, Any]:
         """Return JSON data on the model: digest, kind, and the files that its code was imported from and reads.
@@ -123,8 +123,8 @@ def kind_of_live(model: object) -> SourceKind:
             return SourceKind.FUNCTION
     msg = f"a {type(model).__module__}.{type(model).__qualname__} is not a model"
     hint = (
-        "give a path, module:callable, a torch.nn.Module, a keras.Model, or a function that takes a mapping of arrays "
-        "and returns one"
+        "give a path, module:callable, a torch.nn.Module, a keras.Model, a list of stages, or a function that takes a "
+        "mapping of arrays and returns one"
     )
     raise UsageError(msg, hint=hint)
 

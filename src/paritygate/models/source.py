@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.importing import collecting_rarely, is_object_path, load_object, missing_module, user_files
-from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
+from paritygate.models.endpoint import EndpointLimits, Protocol, is_url, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
 from paritygate.text import StrEnum, a_or_an, beside_meant
@@ -35,10 +35,13 @@ class SourceKind(StrEnum):
     CALLABLE = "callable"
     LIVE = "live"
     FUNCTION = "function"
+    STAGES = "stages"
     RECORDED = "recorded"
     ENDPOINT = "endpoint"
 
 
+# They take and return a dict of arrays, and nothing else is known of them.
+OF_ARRAYS = frozenset({SourceKind.FUNCTION, SourceKind.STAGES})
 OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
 # Models whose inner tensors can be read; a callable returns a PyTorch module or a Keras model, or one that is refused.
@@ -209,15 +212,29 @@ def kind_of_object(model: object) -> SourceKind:
     """Return the kind of a model object without importing any framework.
 
     Raises:
-        UsageError: The object is neither a PyTorch module nor a Keras model.
+        UsageError: The object is no PyTorch module, no Keras model and no list of stages.
     """
     roots = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(model).__mro__}
     if "torch.nn.modules.module.Module" in roots:
         return SourceKind.TORCH
     if any(name.startswith("keras.") and name.endswith(".Model") for name in roots):
         return SourceKind.KERAS
+    if is_stages(model):
+        return SourceKind.STAGES
     msg = f"the callable returned a {type(model).__module__}.{type(model).__qualname__}, which is not a model"
-    raise UsageError(msg, hint="return a torch.nn.Module or a keras.Model")
+    raise UsageError(msg, hint="return a torch.nn.Module, a keras.Model, or a list of stages: (name, callable)")
+
+
+def is_stages(model: object) -> TypeGuard[Sequence[tuple[Any, ...]]]:
+    """Return whether an object is a list of stages: (name, callable), (name, address) or (name, address, mapping)."""
+    return isinstance(model, list | tuple) and bool(model) and all(map(_is_stage, model))
+
+
+def _is_stage(item: object) -> bool:
+    if not isinstance(item, tuple) or len(item) not in {2, 3} or not isinstance(item[0], str):
+        return False
+    is_address = isinstance(item[1], str) and is_url(item[1])
+    return is_address or (callable(item[1]) and not item[2:])
 
 
 @collecting_rarely()
@@ -235,8 +252,9 @@ def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
 
         return replace(source, kind=SourceKind.TORCH), load_weights(source.path)
     target = load_object(source.text, source.folder)
-    is_model_already = not isinstance(target, type) and any(
-        cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(target).__mro__
+    is_model_already = is_stages(target) or (
+        not isinstance(target, type)
+        and any(cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(target).__mro__)
     )
     if not is_model_already and not callable(target):
         msg = f"{source.text!r} is {a_or_an(type(target).__name__)}, neither a model nor a function that returns one"
@@ -257,8 +275,8 @@ def _has_to_be_given_something(function: Callable[..., Any]) -> bool:
 
 def check_is_no_function(source: ModelRef) -> None:
     """Raise UsageError if a loaded source is a function, because it cannot be inspected or converted."""
-    if source.kind is SourceKind.FUNCTION:
-        msg = f"{source.text} is a function with an argument, which only compare accepts"
+    if source.kind in OF_ARRAYS:
+        msg = f"{source.text} is a function with an argument or a list of stages, which only compare accepts"
         raise UsageError(msg, hint="name a function without arguments that returns the model")
 
 

@@ -1,7 +1,4 @@
-"""A second run reuses every job, whatever the model was made with: frameworks read and start much that counts nothing.
-
-The demo is run a second time in `.ci/run`.
-"""
+"""A second run reuses every job, whatever made the model: frameworks read and start much that counts nothing."""
 
 from __future__ import annotations
 

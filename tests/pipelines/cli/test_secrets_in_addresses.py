@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,21 @@ def test_no_error_of_the_python_api_holds_a_secret(folder: Path, address: str) -
         pg.compare(folder / "model.onnx", address, samples=folder / "x.npz")
 
     assert _SECRET not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "address", [f"http://user:a{_SECRET}@host/x", f"http://user:'{_SECRET}\"@host", f"s3://b/x?{_SECRET}"]
+)
+def test_an_address_that_is_escaped_hides_it_too(address: str) -> None:
+    once = json.dumps(address).replace("/", "\\/").replace("'", "\\'")
+    for text in (once, json.dumps(once), f"{'x' * 290}: {once}"):
+        assert _SECRET not in without_secrets(text)
+
+
+def test_a_text_of_backslashes_is_read_fast() -> None:
+    text = "http://" + "\\" * 20_000
+
+    assert without_secrets(text + " @?") == text + " @?"
 
 
 def test_what_is_no_secret_stays() -> None:

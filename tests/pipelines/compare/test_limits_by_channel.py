@@ -40,6 +40,18 @@ def test_a_spoiled_column_fails_whatever_lies_beside_it(
     assert "max_abs_diff" in found.failed
 
 
+@pytest.mark.parametrize("shape", [(_ROWS, 3, 8), (_ROWS, 8, 3), (_ROWS, 2, 8, 5)])
+def test_quantities_in_other_units_are_channels_along_any_axis(bench: Bench, shape: tuple[int, ...]) -> None:
+    units = np.logspace(3, -3, 8).astype(np.float32).reshape([8 if size == 8 else 1 for size in shape[1:]])
+    expected, spoiled = _normal(*shape) * units, units.copy()
+    spoiled[units == units.min()] *= 1.5
+
+    assert _given(bench, expected, expected * np.float32(1), "--min-rows", "1").failed == set()
+    found = _given(bench, expected, expected / units * spoiled)
+    assert found.code == 1
+    assert "max_abs_diff" in found.failed
+
+
 def _bounded() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return small probabilities, and the same with a rounding in every fifth row that is large for such a row."""
     expected = np.random.default_rng(0).uniform(0.5e-4, 1.5e-4, (_ROWS, 1)).astype(np.float32)

@@ -132,6 +132,35 @@ def test_a_batch_that_the_server_refuses_is_reported(served: Served, endure: End
     ]
 
 
+def test_two_models_are_loaded_at_once_and_each_is_judged_by_itself(
+    finished: Desk, served: Served, endure: Endure
+) -> None:
+    served.changed = lambda number, logits: np.roll(logits, 1, axis=-1) if number == 300 else logits
+    # The same release under another address, as in a second format.
+    other = (f"{served.url}/v1/models/tiny", "tiny@prod", "inputs.npz")
+
+    given = ("--requests", "264", "--without-memory", "--max-batch", "1", "--report", "two.html")
+    called = endure("--also", *other, *given, seconds=30)
+
+    both = [called.data, *called.data["also"]]
+    assert (called.code, called.data["verdict"], len(both)) == (1, "fail", 2), str(called)
+    assert [each["served"]["url"] for each in both] == [served.address, other[0]]
+    assert sorted(each["wrong"] for each in both) == [0, 1]
+    assert [each["requests"] for each in both] == [264, 264]
+    (reason,) = called.data["reasons"]
+    assert reason.startswith(next(each["served"]["url"] for each in both if each["wrong"]))
+    assert (finished.folder / "two.html").read_text(encoding="utf-8").count("Over the whole time") == 2
+
+
+def test_a_model_that_is_not_there_ends_the_load_of_the_others(served: Served, endure: Endure) -> None:
+    served.instead = lambda number, _: 404 if number == 0 else None
+
+    called = endure("--also", f"{served.url}/v1/models/tiny", "tiny@prod", "inputs.npz", seconds=600)
+
+    assert called.code == 5, str(called)
+    assert called.data["verdict"] == "error"
+
+
 def test_requests_are_capped_by_their_number(served: Served, endure: Endure) -> None:
     called = endure("--without-memory", "--requests", "120", "--max-batch", "1", seconds=600)
 

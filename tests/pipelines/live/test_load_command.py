@@ -180,9 +180,9 @@ def test_a_rate_that_the_server_cannot_keep_is_not_sustained_and_its_waiting_cou
     closed, opened = called.data["steps"]
     assert (called.code, called.data["wrong"], called.data["lost"]) == (0, 0, 0), str(called)
     assert (closed["why_not"] == "", opened["why_not"] == "") == (True, False)
-    # The last of 140 waits for the others: 2.8 s less the time in which they are sent.
-    assert opened["p99_ms"] > 1500
-    assert opened["p99_ms"] > 2 * closed["p50_ms"]
+    # A second after the last of 140 was to be sent, no more is. What was never sent waits longest.
+    assert opened["requests"] + opened["unsent"] == 140
+    assert (opened["unsent"] > 0, opened["p99_ms"]) == (True, None)
     assert called.data["highest_rate"] == closed["per_second"]
 
 

@@ -61,9 +61,9 @@ def test_every_choice_answers_like_the_quantized_file(kept: tuple[str, ...], tmp
     assert np.abs(answer - expected).max() < 0.05 * np.abs(exact - expected).max()
 
 
-def _desk_of_units(folder: Path) -> Desk:
+def _desk_of_units(folder: Path, *targets: object) -> Desk:
     """Return a desk whose model reads columns of very different units, which one scale of INT8 cannot hold."""
-    desk = loud_desk(folder, targets=["onnx-int8", {"name": "onnx-mixed", "lower": "int8"}], required=["onnx-mixed"])
+    desk = loud_desk(folder, targets=list(targets), required=[])
     units = 10.0 ** np.arange(-1, 7)
     model = onnx.load(folder / "model.onnx")
     # Bounded values, which rows that were not calibrated on do not leave.
@@ -79,6 +79,25 @@ def _desk_of_units(folder: Path) -> Desk:
     rows = np.random.default_rng(4).uniform(-1, 1, size=(240, 8)) * units
     np.savez(folder / "inputs.npz", x=rows.astype(np.float32))
     return desk
+
+
+@pytest.mark.openvino
+def test_an_openvino_model_keeps_the_same_node_and_computes_the_others_in_integers(tmp_path: Path) -> None:
+    from paritygate.models.openvino.model import read_openvino
+    from paritygate.models.openvino.settings import compile_openvino
+
+    desk = _desk_of_units(tmp_path, {"name": "openvino-mixed", "lower": "int8"})
+
+    called = desk.json("run", "spec.yaml", "--quiet", "--no-benchmark", "--no-diagnose")
+    (run,) = called.data["runs"]
+    folder = desk.run_folder / "openvino-mixed"
+    record = json.loads((folder / "repair.json").read_text(encoding="utf-8"))
+    operators = compile_openvino(read_openvino(folder / "model.xml"), None).operators
+
+    assert run["variants"]["openvino-mixed"]["verdict"] == "pass", called
+    assert record["nodes_to_exclude"] == ["first product"]
+    assert sum(operators.get(name, 0) for name in ("i8", "u8")) == 2
+    assert operators["f32"]
 
 
 def _is_float(model: onnx.ModelProto, names: list[str]) -> bool:
@@ -106,7 +125,7 @@ def _quantized_by_the_tool_itself(desk: Desk, names: list[str]) -> onnx.ModelPro
 
 
 def test_a_run_keeps_the_node_in_fp32_that_int8_fails_by(tmp_path: Path) -> None:
-    desk = _desk_of_units(tmp_path)
+    desk = _desk_of_units(tmp_path, "onnx-int8", {"name": "onnx-mixed", "lower": "int8"})
 
     called = desk.json("run", "spec.yaml", "--quiet")
     (run,) = called.data["runs"]

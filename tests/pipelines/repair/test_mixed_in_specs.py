@@ -53,6 +53,9 @@ def test_declared_limits_are_those_of_the_target() -> None:
         {"name": "onnx-mixed", "lower": "fp16", "max_runs": 0},
         {"name": "onnx-mixed", "static": {"batch": 1}},
         {"name": "onnx-fp16", "lower": "fp16"},
+        "openvino-mixed",
+        {"name": "openvino-mixed", "lower": "fp16"},
+        {"name": "openvino-fp32", "lower": "int8"},
     ],
 )
 def test_other_settings_are_refused(target: object) -> None:

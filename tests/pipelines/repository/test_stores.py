@@ -94,7 +94,7 @@ def _promote_killed(root: Root, candidate: ReleaseCandidate, monkeypatch: pytest
 
     with monkeypatch.context() as patch:
         patch.setattr(release, "append_record", end)
-        patch.setattr(release, "_withdraw_unrecorded", lambda *_: None)
+        patch.setattr(release, "withdraw_unrecorded", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             promote(root, candidate)
 

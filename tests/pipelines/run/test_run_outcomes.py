@@ -16,7 +16,8 @@ from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.run import workspace
-from paritygate.pipelines.run.fp32_base import with_fp32_base
+from paritygate.pipelines.run.evidence import EvidenceEntry
+from paritygate.pipelines.run.fp32_base import fp32_entry, with_fp32_base
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import parse_spec
@@ -302,6 +303,15 @@ def test_a_base_that_was_not_measured_is_no_failed_one(verdict: str, code: int, 
     held = with_fp32_base(replace(_result(0), checks=[Check(name="rows", status=Status.PASS)]), "onnx-fp32", verdict)
 
     assert (held.exit_code, held.checks[-1].status) == (code, status)
+
+
+@pytest.mark.parametrize(("own", "base"), [("fail", "openvino-fp32"), ("error", None)])
+def test_a_mixed_model_is_held_to_an_fp32_target_of_its_format_that_fails(own: str, base: str | None) -> None:
+    entry = EvidenceEntry(variant="openvino-fp32", evidence="none", verdict=own, exit_code=1)
+
+    found = fp32_entry(Variant.parse("openvino-mixed"), "onnx-fp32", {entry.variant: entry})
+
+    assert (None if found is None else found.variant) == base
 
 
 def _run_of(**parts: object) -> RunFolder:

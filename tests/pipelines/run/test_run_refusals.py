@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # The child says where it is; what it was asked to do is the name of its request file.
 _SLOW = """
+import json
 import os
 import pathlib
 import sys
@@ -313,7 +315,7 @@ def _pid_of_child(desk: Desk) -> int:
     ("stage", "number", "code", "word"),
     [
         ("export", signal.SIGINT, 130, "interrupted"),
-        ("record", signal.SIGINT, 130, "interrupted"),
+        pytest.param("record", signal.SIGINT, 130, "interrupted", marks=pytest.mark.thorough),
         ("compare", signal.SIGINT, 130, "interrupted"),
         ("compare", signal.SIGTERM, 143, "terminated"),
     ],
@@ -342,6 +344,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
     assert not is_alive(child)
     assert desk.releases == []
     assert not list(desk.run_folder.glob(".*.partial"))
+    assert json.loads((desk.run_folder / "stopped.json").read_bytes())["exit_code"] == 130
     (desk.folder / "slow").unlink()
     desk.spec(samples={"source": "slow:samples"})
     if (stage, number) == ("compare", signal.SIGINT):
@@ -350,6 +353,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
 
 
 _INTERRUPTED_RELEASE = """
+import json
 import os
 import signal
 import sys

@@ -180,7 +180,7 @@ def test_a_framework_that_the_source_imports_is_named_with_its_extra(desk: Desk)
     "target",
     [
         *("torchscript-fp16", "pt2-bf16", "torch-int8", "tflite-bf16", "openvino-fp16", "savedmodel-int8"),
-        *("onnx-tf32", "openvino-mixed", "coreml-fp32"),
+        *("onnx-tf32", "tflite-mixed", "coreml-fp32"),
     ],
 )
 def test_a_precision_that_a_format_does_not_have_is_refused_with_what_there_is(desk: Desk, target: str) -> None:

@@ -25,13 +25,41 @@ def _lost_times(number: int) -> Callable[[], int]:
     return call
 
 
-def _call(*calls: Callable[[], int], workers: int = 2, stop: Callable[[], None] = lambda: None) -> dict[int, int]:
+class _Caller:
+    """A worker that makes the call that it gets."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+        self.is_closed = False
+
+    def call(self, function: Callable[[], int]) -> int:
+        assert not self.is_closed
+        return function()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def _call(
+    *calls: Callable[[], int],
+    workers: int = 2,
+    stop: Callable[[], None] = lambda: None,
+    started: list[_Caller] | None = None,
+) -> dict[int, int]:
     results: dict[int, int] = {}
+    all_started = [] if started is None else started
+
+    def start() -> _Caller:
+        all_started.append(_Caller(stop))
+        return all_started[-1]
 
     def done(at: int, call: Future[int]) -> None:
         results[at] = call.result()
 
-    call_all(calls, workers, done=done, stop=stop)
+    try:
+        call_all([[call] for call in calls], workers, start, done)
+    finally:
+        assert all(worker.is_closed for worker in all_started)
     return results
 
 
@@ -43,6 +71,14 @@ def test_as_many_calls_run_at_once_as_there_are_workers() -> None:
     together = threading.Barrier(3, timeout=600)
 
     assert len(_call(*[together.wait] * 3, workers=3)) == 3
+
+
+def test_a_worker_makes_one_call_after_the_other_and_a_dead_one_is_replaced() -> None:
+    started: list[_Caller] = []
+    _call(*[lambda: 1] * 7, workers=1, started=started)
+    assert len(started) == 1
+    _call(_lost_times(1), _lost_times(0), workers=1, started=started)
+    assert len(started) == 3
 
 
 def test_a_lost_call_is_made_three_times_at_most() -> None:

@@ -113,6 +113,14 @@ def _user(manifests: Manifests) -> Iterator[str]:
             yield f"{container['name']} may become root"
 
 
+def _volumes(manifests: Manifests) -> Iterator[str]:
+    if manifests.pod.get("securityContext", {}).get("fsGroup") is None:
+        yield "no group of the pod owns its volumes"
+    for volume in manifests.pod["volumes"]:
+        if "sizeLimit" not in volume.get("emptyDir", {"sizeLimit": ""}):
+            yield f"{volume['name']} may fill the disk of its node"
+
+
 def _files(manifests: Manifests) -> Iterator[str]:
     for container in manifests.containers:
         if container.get("securityContext", {}).get("readOnlyRootFilesystem") is not True:
@@ -160,6 +168,7 @@ RULES: Mapping[str, Callable[[Manifests], Iterator[str]]] = {
     "probes": _probes,
     "credentials": _credentials,
     "user": _user,
+    "volumes": _volumes,
     "file system": _files,
     "port names": _ports,
     "release": _release,

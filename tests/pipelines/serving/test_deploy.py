@@ -21,7 +21,7 @@ from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.stores import objects as object_stores
 from paritygate.pipelines.release.stores.disk import DiskStore
-from paritygate.pipelines.serving.manifests import REPOSITORY, SERVERS
+from paritygate.pipelines.serving.manifests import REPOSITORY, SERVERS, USER
 from paritygate.roots import Address
 
 TRITON = ("--image", "registry.example/triton:25.10-py3", "--init-image", "registry.example/paritygate:0.3.0")
@@ -150,6 +150,25 @@ def test_the_init_containers_do_what_the_server_needs(
         assert 'base_path: "/models/view/adds"' in (models / "view/models.config").read_text().replace(
             str(models), "/models"
         )
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_copy_that_the_user_of_the_pod_cannot_read_is_noted(
+    tmp_path: Path, make_release: Callable[..., StoredRelease], deploy: Callable[..., list[dict[str, Any]]], umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        make_release()
+    finally:
+        os.umask(before)
+    (tmp_path / "repository").chmod(0o755)
+
+    pod = pod_of(deploy(*CLAIM))
+
+    assert ("chmod -R a+rX" in (tmp_path / "manifests/adds.kubernetes.yaml").read_text()) is (umask == 0o077)
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"] == USER
+    sizes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if "emptyDir" in volume}
+    assert sizes == {"models": "1026Mi", "tmp": "1026Mi"}
 
 
 @pytest.mark.parametrize("plant", ["a changed file", "a forged log"])

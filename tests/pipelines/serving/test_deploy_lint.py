@@ -35,6 +35,7 @@ def objects_of(target: str = "kubernetes", server: str = "triton") -> list[dict[
         repository=Address("s3://models/releases"),
         view=["--variant", "onnx-fp32"],
         start=["tritonserver"],
+        space="1024Mi",
         resources=_RESOURCES,
     )
     request.check()
@@ -94,6 +95,8 @@ PLANTS: list[tuple[str, Callable[[list[dict[str, Any]]], object]]] = [
     ("credentials", lambda all_: _first(all_)["env"].append({"name": "AWS_SECRET_ACCESS_KEY", "value": "word"})),
     ("user", lambda all_: _pod(all_)["securityContext"].pop("runAsNonRoot")),
     ("user", lambda all_: _server(all_)["securityContext"].pop("allowPrivilegeEscalation")),
+    ("volumes", lambda all_: _pod(all_)["securityContext"].pop("fsGroup")),
+    ("volumes", lambda all_: _pod(all_)["volumes"][1]["emptyDir"].clear()),
     ("file system", lambda all_: _server(all_)["securityContext"].update(readOnlyRootFilesystem=False)),
     ("file system", lambda all_: _first(all_).pop("securityContext")),
     ("file system", lambda all_: _server(all_)["volumeMounts"][0].pop("readOnly")),

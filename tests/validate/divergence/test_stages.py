@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.validate.divergence.result import CANNOT_TELL, CONTRACT, EQUAL, LOCATED
-from paritygate.validate.divergence.stages import Stage, locate_stage, stages_of
+from paritygate.validate.divergence.stages import locate_stage
+from paritygate.validate.runners.endpoint.stages import Stage, stages_of
 
 _Array = NDArray[Any]
 _RANDOM = np.random.default_rng(11)

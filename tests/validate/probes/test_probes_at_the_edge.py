@@ -202,3 +202,13 @@ def test_what_a_hint_says_of_values_reaches_as_far_as_they_do(desk: ProbeDesk) -
 
     assert edge.if_it_occurs == "roles: {x: {low: -0.123456789, high: 16777217}}"
     assert edge.if_it_never_occurs == "roles: {x: {low: 1, high: 3.1234567}}"
+
+
+def test_a_hint_on_values_of_another_column_declares_one_range_for_all(desk: ProbeDesk) -> None:
+    model = desk.model("(double[B, 2] x) => (double[B, 2] y) { y = Neg(x) }", {})
+    asked = desk.ask(model, [{"x": np.linspace([0.0, 0.5], [2.0, 2.5], 8)}], names=[])
+    batch = ProbeBatch(inputs={"x": np.array([[2.25, 1.0]])}, rows=1, about="")
+
+    (edge,) = (edge for edge in edges_of(asked.context, batch) if edge.kind is OutOfSampleKind.VALUES)
+
+    assert (edge.if_it_occurs, edge.if_it_never_occurs) == ("roles: {x: {low: 0, high: 2.5}}", "")

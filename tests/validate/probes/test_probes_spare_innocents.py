@@ -316,3 +316,23 @@ def test_rows_that_are_asked_many_times_may_have_another_mean(desk: ProbeDesk) -
     answered = desk.answer(asked, desk.parsed(text.format(size="wrong"), weights))
 
     assert (answered.gate, answered.failed) == ((), {})
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_a_large_answer_to_a_row_that_runs_many_times_is_no_fill_value(desk: ProbeDesk, shape: tuple[int, ...]) -> None:
+    text = """(float[N,8] x) => (float[N,{size}] y) {{
+        {steps}
+        grown = Exp(sums)
+        y = Reshape(grown, shape)
+    }}"""
+    weight = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
+    halves = {"low": weight * (np.arange(8) < 4)[:, None], "high": weight * (np.arange(8) >= 4)[:, None]}
+    weights = {"w": weight, "shape": np.array([0, *shape]), **halves}
+    size = ",".join(map(str, shape))
+    samples = [{"x": 2 * _normal(seed, 16, 8)} for seed in range(12)]
+    asked = desk.ask(desk.model(text.format(size=size, steps="sums = MatMul(x, w)"), weights), samples)
+    steps = "first = MatMul(x, low)\n  second = MatMul(x, high)\n  sums = Add(first, second)"
+
+    answered = desk.answer(asked, desk.model(text.format(size=size, steps=steps), weights))
+
+    assert (answered.gate, answered.failed) == ((), {})

@@ -123,6 +123,7 @@ def test_text_is_answered_as_an_array_of_numpys() -> None:
     [
         ("a\0", r"holds 'a\\x00', which is not text, or ends in a null character"),
         (1.5, r"holds 1.5, which is not text"),
+        (None, r"holds None, which is not text"),
         (b"\xff", r"holds bytes that are not UTF-8: b'\\xff'"),
     ],
 )

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paritygate.batch import Batch
+from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison, Refusal
 from paritygate.validate.measure.parts import states
@@ -17,8 +16,6 @@ from paritygate.validate.measure.parts.state_data import Counts, Number, dense, 
 from paritygate.validate.measure.row_pattern import RowPattern
 from paritygate.validate.measure.statistics import DiffState
 from paritygate.validate.words.sentence import Words
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 # A breach of contract in JSON data: check, output, count and sentences.
 _Violation = tuple[str, str | None, int, list[Words]]
@@ -34,7 +31,7 @@ class ExactComparison(OutputComparison):
         self.first_row = rows_before
         self.sums = {name: states.empty_sums(limits) for name, limits in plan.limits.items()}
 
-    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+    def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch: all outputs of the candidate, and those of the reference that are compared."""
         alone = OutputComparison(self._plan, is_drawn=self._is_of_samples, names_rows=self._names_rows)
         alone.first_row = self.first_row + self._pass_rows

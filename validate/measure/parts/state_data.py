@@ -28,7 +28,6 @@ class _AnyNumber:
 
     @staticmethod
     def read(value: float | str) -> float:
-        """Return the number."""
         if isinstance(value, str) and value not in _ODD:
             raise UnreadError
         return _ODD[value] if isinstance(value, str) else value

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
 from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
-
-Inputs = Mapping[str, NDArray[np.generic]]
 
 _NAME = "flat"
 _ROLES = frozenset({Role.NUMBER, Role.IMAGE})
@@ -161,8 +160,6 @@ def _bits_of(value: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flat:
-    """Builds flat rows of one input."""
-
     rows: Rows
     name: str
     at: Sequence[int]
@@ -190,12 +187,12 @@ class _Flat:
             which = f"{values.flat[0]:g} all over" if (values == values.flat[0]).all() else f"{about}, row {row}"
             yield alone.batch([values], which)
 
-    def _inputs(self, values: NDArray[Any]) -> Inputs:
+    def _inputs(self, values: NDArray[Any]) -> Arrays:
         inputs = self.rows.take(self.at)
         inputs[self.name] = values.astype(inputs[self.name].dtype)
         return inputs
 
-    def _moved(self, values: NDArray[np.float64]) -> Iterator[Sequence[Inputs]]:
+    def _moved(self, values: NDArray[np.float64]) -> Iterator[Sequence[Arrays]]:
         """Yield the rows moved by tiny steps, to values whose sums are not exact."""
         beside = {
             float(value): [
@@ -205,7 +202,7 @@ class _Flat:
         }
         yield [self._inputs(_replaced(values, beside, number)) for number in range(_SMALL_STEPS)]
 
-    def _moved_exactly(self, values: NDArray[np.float64]) -> Iterator[Sequence[Inputs]]:
+    def _moved_exactly(self, values: NDArray[np.float64]) -> Iterator[Sequence[Arrays]]:
         """Yield the rows moved by equal steps: the smallest ones, and those with exact squares."""
         for bits in dict.fromkeys((self.sums.bits, self.sums.bits // 2)):
             beside = {

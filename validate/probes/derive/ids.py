@@ -221,7 +221,6 @@ def _regions_of_columns(
 
 
 def _one_by_one(context: ProbeContext, asker: _Asker, ids: range) -> Iterator[ProbeBatch]:
-    """Yield rows that hold one id each, at every position."""
     least, size = min(batch_sizes(context)), max(batch_sizes(context))
     for start in range(0, len(ids), size):
         part = ids[start : start + size]

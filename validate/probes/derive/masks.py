@@ -112,7 +112,6 @@ class _Masker:
 
     @property
     def has_padding_id(self) -> bool:
-        """Whether the masked input has an id for padding."""
         return self._is_mask and self._pad is not None
 
     def batch(

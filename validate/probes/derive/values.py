@@ -111,7 +111,6 @@ def _constant_rows(real: Floats, has_rows: bool) -> Floats:  # noqa: FBT001 - th
 
 
 def _spikes(batch: _Batches, real: Floats, bounds: tuple[Floats, Floats]) -> Iterator[ProbeBatch]:
-    """Yield rows with one value far beyond those seen, at another place in each row."""
     if not batch.has_rows or real.ndim < _TABLE_RANK:
         return
     far = np.broadcast_to(bounds[1] + _SPIKE * np.maximum(bounds[1] - bounds[0], 1e-6), real.shape).reshape(
@@ -196,7 +195,6 @@ def _flags(batch: _Batches, when_set: float) -> Iterator[ProbeBatch]:
 
 
 def _one_hot(batch: _Batches) -> Iterator[ProbeBatch]:
-    """Yield rows of every class, and of the classes next to the real ones."""
     size = batch.real.shape[-1]
     classes = np.arange(batch.real.size // size)
     for start in range(0, min(size, _FEATURES), len(classes)):
@@ -285,7 +283,6 @@ class _Batches:
 
 
 def _in_form(values: NDArray[Any], form: Form | None) -> NDArray[Any]:
-    """Return the values in the form that all samples share."""
     if form is Form.WHOLE:
         return np.asarray(np.rint(values))
     if form is Form.SHARES:

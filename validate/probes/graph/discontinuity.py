@@ -53,7 +53,6 @@ class Steps:
     """The nodes of a graph, read once because every set of features is analysed separately."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        """Read the nodes."""
         self.nodes = [
             _Step(
                 op_type=node.op_type,

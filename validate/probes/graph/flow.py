@@ -212,7 +212,6 @@ def _moved(node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: 
 
 
 def _with_after(carried: InputFlow, other: NDArray[np.generic], sign: int) -> InputFlow | None:
-    """Return whole numbers after the addition of one number, or of one per feature."""
     numbers = other.astype(np.float64).reshape(-1) * sign
     if not (numbers == np.rint(numbers)).all():
         return None

@@ -70,7 +70,6 @@ class _Walk:
         self._calls: list[tuple[str, str]] = []
 
     def graph(self, graph: onnx.GraphProto, known: Mapping[str, _Origins]) -> list[_Origins]:
-        """Return the origins of each output of a graph."""
         return self._through(graph.node, [value.name for value in graph.output], known)
 
     def _through(

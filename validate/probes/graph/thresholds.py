@@ -78,7 +78,6 @@ def _met(
 
 
 def _of_trees(node: onnx.NodeProto, carried: InputFlow) -> Iterator[tuple[float, tuple[int, ...] | None]]:
-    """Yield the thresholds of trees, with their features."""
     if not carried.is_raw or not carried.is_ordered:
         return
     features = carried.features()

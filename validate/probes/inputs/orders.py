@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Inputs = Mapping[str, NDArray[np.generic]]
+from paritygate.batch import Arrays
 
 # Fewer values than this may be in order by chance.
 _LEAST_VALUES = 16
@@ -28,7 +22,7 @@ class Order:
     def __str__(self) -> str:
         return f"{self.first} {'<' if self.is_strict else '<='} {self.second}"
 
-    def is_kept_by(self, inputs: Inputs) -> bool:
+    def is_kept_by(self, inputs: Arrays) -> bool:
         """Return whether these inputs are in the order."""
         first, second = inputs[self.first], inputs[self.second]
         if first.shape != second.shape:
@@ -45,7 +39,7 @@ class OrderState:
         self._values = 0
         self._is_first = True
 
-    def add(self, inputs: Inputs) -> None:
+    def add(self, inputs: Arrays) -> None:
         """Add one batch."""
         whole = {name: array for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim}
         pairs = set(itertools.permutations(whole, 2)) if self._is_first else set(self._found)

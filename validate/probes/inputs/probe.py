@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.signature import Dim, Signature
 from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
 from paritygate.validate.probes.inputs.survey import Survey
@@ -50,7 +51,7 @@ class ProbeBatch:
       sums; False: tiny steps). An output that follows a straight line is steady. None: moving single values is enough.
     """
 
-    inputs: Mapping[str, NDArray[np.generic]]
+    inputs: Arrays
     rows: int
     about: str
     is_beyond_seen: bool = False
@@ -58,13 +59,13 @@ class ProbeBatch:
     is_far_from_seen: bool = False
     is_invented: bool = False
     hangs_on_runtime: bool = False
-    must_refuse: Mapping[str, NDArray[np.generic]] | None = None
+    must_refuse: Arrays | None = None
     edges: tuple[Edge, ...] = ()
     divided: str = ""
     note: str = ""
     fewer: Callable[[], ProbeBatch] | None = None
     apart: Callable[[], Iterable[ProbeBatch]] | None = None
-    moved_alike: Callable[[bool], Iterable[Sequence[Mapping[str, NDArray[np.generic]]]]] | None = None
+    moved_alike: Callable[[bool], Iterable[Sequence[Arrays]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,4 +147,3 @@ class Probe(Protocol):
 
     def derive(self, context: ProbeContext) -> Iterator[ProbeBatch]:
         """Yield batches, the same for the same context; none where the probe does not apply."""
-        ...

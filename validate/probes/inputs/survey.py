@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.validate.probes.inputs.orders import Order
 from paritygate.validate.probes.inputs.padding import Padding, PaddingSeen
 
@@ -147,7 +148,7 @@ class Rows:
     no rows and are those of one call.
     """
 
-    inputs: Mapping[str, NDArray[np.generic]]
+    inputs: Arrays
     ids: tuple[str, ...]
     with_rows: frozenset[str]
 

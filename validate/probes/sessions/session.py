@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.measure.applied.limits import limits_for, limits_of_made_up
 from paritygate.validate.measure.check import Status
-from paritygate.validate.measure.limits import limits_for, limits_of_made_up
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.valid_positions import like
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
@@ -33,8 +34,6 @@ from paritygate.validate.probes.run import (
     with_labels,
 )
 from paritygate.validate.words.sentence import Words, say
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 # Limits: rows of all repeated batches, repeats of each, rows of one batch, bytes of outputs in memory.
 _ROWS = 150
@@ -53,7 +52,7 @@ class RerunBatch:
 
     at: int
     stored: StoredProbeBatch
-    first: Outputs | None
+    first: Arrays | None
     is_failed: bool = False
     is_judged: bool = False
 
@@ -75,7 +74,7 @@ class SessionPlan:
     why_not_plain: str
     open_plain: Callable[[], Candidate]
     why_not_afresh: str
-    answer_afresh: Callable[[Sequence[RerunBatch]], Iterable[Outputs | str]]
+    answer_afresh: Callable[[Sequence[RerunBatch]], Iterable[Arrays | str]]
     most_rows: int | None = None
     failed_before: frozenset[int] = frozenset()
     progress: Callable[[str], None] = lambda _: None
@@ -86,11 +85,8 @@ class SessionPlan:
 
 
 class _ProbeModule(Protocol):
-    """The interface of a session probe's module."""
-
     def ask(self, session: SessionProbe, plan: SessionPlan) -> str:
         """Run the batches; return why nothing ran, or an empty text."""
-        ...
 
 
 class SessionProbe:
@@ -104,7 +100,6 @@ class SessionProbe:
         asked: Sequence[RerunBatch],
         question: ProbeQuestion,
     ) -> None:
-        """Start without results."""
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(recording, question, name=name)
@@ -114,14 +109,14 @@ class SessionProbe:
         self._of_all: list[ProbeFailure] = []
         self.batches = self.rows = 0
 
-    def answer(self, asked: RerunBatch, candidate: Candidate) -> Outputs | str:
+    def answer(self, asked: RerunBatch, candidate: Candidate) -> Arrays | str:
         """Return the output on a batch, or why there is none; safe to call from several threads."""
         try:
             return candidate.answer(self._judged.batch(asked.at, asked.stored))
         except RefusedInputsError as err:
             return str(err)
 
-    def judge(self, asked: RerunBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
+    def judge(self, asked: RerunBatch, actual: Arrays | str, *, is_same_build: bool = True, when: str = "") -> None:
         """Judge an output, or the reason for none; with `is_same_build` it must also repeat the first output."""
         self._judged.when = when
         self.batches += 1
@@ -137,7 +132,7 @@ class SessionProbe:
         if self._judged.failed == before and asked.first is not None:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
 
-    def _is_first_answer(self, asked: RerunBatch, actual: Outputs) -> bool:
+    def _is_first_answer(self, asked: RerunBatch, actual: Arrays) -> bool:
         """Return whether all compared outputs equal the first ones bit for bit."""
         first = asked.first or {}
         names = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
@@ -155,7 +150,7 @@ class SessionProbe:
         all_failures = self._of_all or self._judged.failures()
         return all_failures[:FAILURES_KEPT], len(all_failures)
 
-    def _hold_to_first(self, asked: RerunBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
+    def _hold_to_first(self, asked: RerunBatch, actual: Arrays, first: Arrays, *, is_same_build: bool) -> None:
         first = like(first, asked.stored.outputs)
         what = "own first answer" if is_same_build else "answer as it is deployed"
         failed = self._changed_values(asked, actual, first, what, is_same_build=is_same_build)
@@ -164,7 +159,7 @@ class SessionProbe:
             self._judged.fail(failed)
 
     def _changed_values(
-        self, asked: RerunBatch, actual: Outputs, first: Outputs, what: str, *, is_same_build: bool
+        self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
         for name, profile in self._profiles.items():
             # The rows are real, so the declared limit of repeats applies.
@@ -189,7 +184,7 @@ class SessionProbe:
                 )
         return None
 
-    def _changed_matches(self, asked: RerunBatch, actual: Outputs, first: Outputs, what: str) -> FailedBatch | None:
+    def _changed_matches(self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str) -> FailedBatch | None:
         batch = self._judged.batch(asked.at, asked.stored)
         for rule in self._matches:
             changed = changed_detections(rule, batch, actual, first)

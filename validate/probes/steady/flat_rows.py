@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.precision import Precision
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-    Outputs = Mapping[str, NDArray[np.generic]]
     Profiles = Mapping[str, OutputProfile]
 
 # Outputs that move by more than this share of a limit, when inputs move by a rounding, are unsteady.
 STEADY_SHARE = 0.5
 
 
-def moved_in_limits(found: Outputs, outputs: Outputs, profiles: Profiles, precision: Precision) -> float:
+def moved_in_limits(found: Arrays, outputs: Arrays, profiles: Profiles, precision: Precision) -> float:
     """Return the difference of two outputs, in limits of a precision."""
     ratios = []
     for name, profile in profiles.items():
@@ -46,9 +46,9 @@ def moved_in_limits(found: Outputs, outputs: Outputs, profiles: Profiles, precis
 class FlatRows:
     """Flat rows with the reference's outputs, and series of the rows moved by steps; one straight one is enough."""
 
-    inputs: Outputs
-    outputs: Outputs
-    series: Iterable[Sequence[Outputs]]
+    inputs: Arrays
+    outputs: Arrays
+    series: Iterable[Sequence[Arrays]]
     profiles: Profiles
 
 
@@ -67,14 +67,14 @@ def why_flat_unsteady(runner: Runner, others: Sequence[Runner], rows: FlatRows) 
     return f"the reference's answer jumps where the whole row moves by a step ({least:.3g} limits)"
 
 
-def _answered_within(runner: Runner, inputs: Outputs, outputs: Outputs, profiles: Profiles) -> float:
+def _answered_within(runner: Runner, inputs: Arrays, outputs: Arrays, profiles: Profiles) -> float:
     try:
         return moved_in_limits(runner.run(inputs), outputs, profiles, Precision.FP32)
     except (BackendError, UsageError, MeasurementError):
         return float("inf")
 
 
-def _bend(runner: Runner, series: Sequence[Outputs], outputs: Outputs, profiles: Profiles) -> float:
+def _bend(runner: Runner, series: Sequence[Arrays], outputs: Arrays, profiles: Profiles) -> float:
     """Return by how many limits the outputs on a row and its moved ones leave a straight line."""
     try:
         answers = [outputs, *(runner.run(inputs) for inputs in series)]

@@ -9,6 +9,7 @@ import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.runners.endpoint.tensors import DATATYPES
@@ -77,7 +78,7 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
     return read.astype(np.dtype(dtype))
 
 
-def tensors_answered(outputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> list[dict[str, Any]]:
+def tensors_answered(outputs: Arrays, signature: Signature) -> list[dict[str, Any]]:
     """Return the outputs in the form of the protocol: values flat, in row-major order."""
     return [
         {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
@@ -91,9 +92,7 @@ class OpenInferenceGrpc:
                     raise no_such_version(self._endpoint, has, str(err).partition("\n")[0]) from err
             raise
 
-    def ask(
-        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
-    ) -> dict[str, NDArray[np.generic]]:
+    def ask(self, feed: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name; all that the server has where none are named."""
         answer = self._call(
             "ModelInfer",
@@ -165,8 +164,7 @@ class OpenInferenceGrpc:
             what = f"speaks gRPC, and not the Open Inference Protocol ({code.name})"
             msg = f"the server at {self._host} {what}{quoted(details)}"
             return BackendError(msg, hint="give the gRPC port of the server, such as 8001 of Triton")
-        msg = f"the server answered {words}"
-        return BackendError(msg, hint="look in the server's log for the reason")
+        return BackendError(f"the server answered {words}", hint="look in the server's log for the reason")
 
 
 def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a message of the protocol

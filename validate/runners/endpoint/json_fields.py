@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.models.json_mapping import BODY, JsonMapping
@@ -44,9 +45,7 @@ class JsonFields:
     def largest_batch(self) -> None:
         """Return None: the server does not limit the rows of a request."""
 
-    def ask(
-        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
-    ) -> dict[str, NDArray[np.generic]]:
+    def ask(self, feed: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs that the mapping names; `outputs` are not sent."""
         del outputs
         body = json.dumps(self._request(feed)).encode()
@@ -54,7 +53,7 @@ class JsonFields:
         rows = len(next(iter(feed.values())))
         return {name: self._output(name, content, rows) for name in self._mapping.outputs}
 
-    def _request(self, feed: Mapping[str, NDArray[np.generic]]) -> Any:  # noqa: ANN401 - JSON data
+    def _request(self, feed: Arrays) -> Any:  # noqa: ANN401 - JSON data
         mapping = self._mapping
         values = {name: _plain(feed[name]) for name in mapping.inputs}
         body: Any = {}
@@ -94,7 +93,6 @@ def _wide(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - what NumPy takes
 
 
 def _put(body: Any, path: str, value: Any) -> Any:  # noqa: ANN401 - JSON data
-    """Return a body with a value at a field."""
     if path == BODY:
         return value
     name, _, rest = path.partition(".")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
@@ -127,13 +128,11 @@ class OpenInference:
         if has and self._endpoint.version not in has:
             raise no_such_version(self._endpoint, has, answer) from err
 
-    def ask(
-        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
-    ) -> dict[str, NDArray[np.generic]]:
+    def ask(self, feed: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name; all that the server has where none are named."""
         return self.read(self.send(self.asked(feed, outputs)))
 
-    def asked(self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]) -> Asked:
+    def asked(self, feed: Arrays, outputs: Sequence[TensorSpec]) -> Asked:
         """Return the request of some inputs, which may be sent more than once."""
         bodies, inputs = [], []
         for name, array in feed.items():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from paritygate.batch import Arrays
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import Endpoint, EndpointLimits, parse_endpoint
 from paritygate.models.endpoint import Protocol as ServerProtocol
@@ -49,9 +50,7 @@ class Server(Protocol):
     def largest_batch(self) -> int | None:
         """Return the most rows of a request; None without a limit."""
 
-    def ask(
-        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
-    ) -> dict[str, NDArray[np.generic]]:
+    def ask(self, feed: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name; all where none are named."""
 
 
@@ -84,9 +83,7 @@ def open_model(loaded: LoadedModel) -> EndpointRunner:
     return EndpointRunner(server, endpoint, rename_signature(served, back), served, is_described=False)
 
 
-def _mapped(
-    rows: Mapping[str, NDArray[np.generic]], mapping: JsonMapping, takes: Sequence[str]
-) -> dict[str, NDArray[np.generic]]:
+def _mapped(rows: Arrays, mapping: JsonMapping, takes: Sequence[str]) -> dict[str, NDArray[np.generic]]:
     """Return the inputs that a mapping names; raise UsageError where one is missing."""
     for name in mapping.inputs:
         if name not in rows:
@@ -151,19 +148,30 @@ class EndpointRunner(Runner):
                 note += ", by its own choice: write /versions/N after the name to choose one"
         return replace(self._facts, notes=(*self._facts.notes, note), answered_as=versions)
 
-    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         rows = max((len(array) for array in feed.values() if array.ndim), default=0)
         if self._largest_batch is not None and rows > self._largest_batch:
             msg = f"the server accepts {self._largest_batch} rows per request (got {rows}): lower --batch-size"
             raise ValueError(msg)
-        answers = self._server.ask(feed, self._own.outputs if self._is_described else ())
+        answers = answer_of(self._server, feed, self._own.outputs, is_described=self._is_described)
         self._has_answered = True
-        missing = [spec.name for spec in self._own.outputs if spec.name not in answers]
-        if missing:
-            msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(answers) or 'nothing'})"
-            raise ValueError(msg)
-        for spec in self._own.outputs:
-            array = answers[spec.name]
-            dtype = "string" if array.dtype.kind == "O" else dtype_name(array.dtype)
-            check_answer(spec if self._is_described else replace(spec, shape=None), dtype, array.shape)
         return [answers[spec.name] for spec in self._own.outputs]
+
+
+def answer_of(
+    server: Server, feed: Arrays, outputs: Sequence[TensorSpec], *, is_described: bool = True
+) -> dict[str, NDArray[np.generic]]:
+    """Return the answer of a server, which has to have these outputs; the server may describe them.
+
+    It raises as the calls of `Server`, and ValueError where an output is missing.
+    """
+    answers = server.ask(feed, outputs if is_described else ())
+    missing = [spec.name for spec in outputs if spec.name not in answers]
+    if missing:
+        msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(answers) or 'nothing'})"
+        raise ValueError(msg)
+    for spec in outputs:
+        array = answers[spec.name]
+        dtype = "string" if array.dtype.kind == "O" else dtype_name(array.dtype)
+        check_answer(spec if is_described else replace(spec, shape=None), dtype, array.shape)
+    return answers

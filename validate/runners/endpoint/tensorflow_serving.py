@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
@@ -85,9 +86,7 @@ class TensorFlowServing:
     def largest_batch(self) -> None:
         """Return None: the server does not limit the rows of a request."""
 
-    def ask(
-        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
-    ) -> dict[str, NDArray[np.generic]]:
+    def ask(self, feed: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name."""
         inputs = {name: _values(array) for name, array in feed.items()}
         request = {"signature_name": self._key, "inputs": inputs}

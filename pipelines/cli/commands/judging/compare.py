@@ -39,10 +39,7 @@ _SECTIONS = {
 
 
 class _InSections(click.Command):
-    """A command whose help has its options in sections."""
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by section."""
         by_section: dict[str, list[tuple[str, str]]] = {title: [] for title in _TITLES}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:

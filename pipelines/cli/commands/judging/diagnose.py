@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import WrittenPath, open_given_run, run_and_root_options, two_file_options
+from paritygate.pipelines.cli.options import (
+    WrittenPath,
+    check_suffix,
+    open_given_run,
+    run_and_root_options,
+    two_file_options,
+)
 
 if TYPE_CHECKING:
     from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
@@ -67,7 +73,7 @@ def command(
 ) -> int:
     """Name the operators at which the model CANDIDATE parts from the model REFERENCE.
 
-    Each is an ONNX file, a .pt2 or TorchScript file, or module:callable, which returns a PyTorch module.
+    Each is a model of ONNX, PyTorch, TensorFlow, OpenVINO or TFLite, or module:callable.
     Inner tensors are matched by their values, so names need not be equal. A place is proven if the outputs agree
     once the reference's values are put there. With --run and --variant, the models are those of a run: its source
     or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
@@ -86,11 +92,11 @@ def command(
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import diagnose, name_of, request_of
     from paritygate.pipelines.diagnose.explorer import explorer_command, write_node_data
-    from paritygate.pipelines.report.divergence_page import check_page_file, write_divergence_page
+    from paritygate.pipelines.report.divergence_page import write_divergence_page
     from paritygate.pipelines.report.terminal.divergence import print_divergence, print_minimal, print_node_data
     from paritygate.validate.divergence.result import EQUAL
 
-    check_page_file(report)
+    check_suffix("--report", report, "diagnosis.html")
     if run_folder is None and reference and candidate and samples and not variant:
         request = request_of(reference, candidate, read(samples))
     elif run_folder is not None and variant and not (reference or samples):
@@ -121,10 +127,8 @@ def _checked(
     from paritygate.models.source import SourceKind
     from paritygate.pipelines.diagnose.minimal_folder import folder_for_minimal
 
-    if node_data is not None and node_data.suffix != ".json":
-        # It may be a model that was meant to be read.
-        msg = f"--node-data names {node_data} (got the suffix {node_data.suffix!r}, expected .json)"
-        raise UsageError(msg, hint="write for example --node-data nodes.json")
+    # It may be a model that was meant to be read.
+    check_suffix("--node-data", node_data, "nodes.json")
     if node_data is not None and request.candidate.kind is not SourceKind.ONNX:
         msg = f"--node-data needs an ONNX candidate, and {request.candidate.name} is not one"
         raise UsageError(msg, hint="name an ONNX file as the candidate")

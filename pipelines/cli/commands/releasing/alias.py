@@ -64,7 +64,6 @@ def command(
 
 
 def _others(texts: tuple[str, ...]) -> dict[str, int | str]:
-    """Return the version or alias for each alias of --also."""
     from paritygate.errors import UsageError
 
     others: dict[str, int | str] = {}

@@ -27,6 +27,13 @@ from paritygate.pipelines.cli.options import AMOUNT, FACTOR
     type=click.IntRange(1, 4096),
     help="Repeat one row in batches of up to this size.",
 )
+@click.option(
+    "--also",
+    nargs=3,
+    multiple=True,
+    metavar="URL MODEL@ALIAS FILE",
+    help="Load another model at the same time: its address, release and samples.",
+)
 @click.option("--without-memory", is_flag=True, help="Judge a server even if its memory cannot be measured.")
 @live_options
 def command(
@@ -39,6 +46,7 @@ def command(
     max_growth: float,
     max_slowdown: float | None,
     max_batch: int,
+    also: tuple[tuple[str, str, str], ...],
     without_memory: bool,
 ) -> Load:
     """Load the model at URL for a long time, and find leaks, slower answers and answers that drift.
@@ -47,17 +55,21 @@ def command(
     and after the load, one row is repeated in growing batches.
 
     The exit code is 0 for pass. It is 1 for wrong or missing answers, a rate that is not kept, a leak, or drift. It is
-    3 if nothing was sent, if memory is not measured, or if the time is too short to judge growth.
+    3 if nothing was sent, if memory is not measured, or if the time is too short to judge growth. With --also, each
+    model is judged by itself, and the worst verdict counts.
 
     \b
     Example:
       convert-and-validate endurance http://127.0.0.1:8000/v2/models/scores \\
         --against scores@prod --samples inputs.npz --minutes 10 --rate 50
     """
+    from dataclasses import replace
+
     from paritygate.errors import UsageError
     from paritygate.pipelines.live.endurance import endurance
     from paritygate.pipelines.live.endurance_page import write_endurance_page
     from paritygate.pipelines.live.endurance_result import EnduranceRequest
+    from paritygate.pipelines.release.compared import parse_release
     from paritygate.pipelines.report.terminal.serving.live import print_endurance, print_period
 
     if users is not None and rate is not None:
@@ -74,4 +86,20 @@ def command(
         most_batch=max_batch,
         is_memory_needed=not without_memory,
     )
+    others = []
+    for url, against, samples in also:
+        model, which, variant = parse_release(against)
+        others.append(
+            replace(
+                request,
+                url=url,
+                model=model,
+                which=which,
+                variant=variant,
+                samples=replace(request.samples, text=samples),
+                mapping=None,
+                reference=None,
+            )
+        )
+    request = replace(request, also=tuple(others))
     return Load(request=request, run=endurance, watch=print_period, write=write_endurance_page, show=print_endurance)

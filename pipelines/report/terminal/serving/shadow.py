@@ -102,7 +102,6 @@ def _not_changed(result: ShadowResult) -> Iterator[str]:
 
 
 def _of_inputs(result: ShadowResult) -> Iterator[str]:
-    """Yield the findings about inputs."""
     if result.inputs is None:
         why = "the release holds no survey of its inputs" if result.rows else "no request was judged"
         yield f"inputs: not measured, because {why}"

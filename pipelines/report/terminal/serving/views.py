@@ -58,7 +58,6 @@ def print_deployed(deployed: Deployed, *, is_quiet: bool, to_stderr: bool) -> No
 
 
 def _first_line(published: PublishedView, backend: str, *, is_quiet: bool) -> str:
-    """Return what was written and where."""
     alias = f" ({', '.join(published.aliases)})" if published.aliases else ""
     again = "there already" if is_quiet else "there already, nothing was written"
     done = "written" if published.written.is_changed else again
@@ -116,7 +115,6 @@ def _view_name(request: ViewRequest) -> str:
 
 
 def _if_it_is_gone(request: ViewRequest, repository: Root, width: int | None = WIDTH) -> Iterator[str]:
-    """Yield the commands that write a missing view again, or forget it."""
     yield from command_lines(f"write it again: {request.command_line(repository)}", width=width)
     forget = command_on(repository, "views", "--forget", from_here(request.place))
     yield from command_lines(f"forget it: {forget}", width=width)

@@ -66,7 +66,6 @@ class _Inliner:
         return nodes
 
     def _expand_inside(self, graph: onnx.GraphProto, call: str, stack: tuple[_Key, ...]) -> None:
-        """Expand the nodes of a graph inside a function."""
         nodes = []
         for node in graph.node:
             node.name = self._nodes.new(f"{call}/{node.name or node.op_type}")

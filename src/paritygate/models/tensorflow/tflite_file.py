@@ -7,17 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.backends import backend_state, require_backend
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, InputFileError
 from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
 from paritygate.models.tensorflow.tflite_graph import TensorFacts, custom_operators, dtype_name, tensor_facts
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _IDENTIFIER = b"TFL3"
 # LiteRT's name for the node with all operators of a delegate such as XNNPACK.
@@ -39,7 +36,7 @@ class TfliteModel:
     inputs: Mapping[str, int]  # the numbers of the tensors, by name
     outputs: Mapping[str, int]
 
-    def __call__(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, Any]:
+    def __call__(self, inputs: Arrays) -> dict[str, Any]:
         """Return the outputs by name; a new shape allocates the tensors again.
 
         Raises:

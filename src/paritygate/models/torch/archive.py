@@ -86,8 +86,7 @@ def _sound_names(path: Path) -> list[str]:
     if not is_whole:
         raise InputFileError(f"{path} is corrupt: truncated or empty", hint="save or copy the model again")
     if damaged is not None:
-        msg = f"{path} is corrupt: checksum mismatch of {damaged}"
-        raise InputFileError(msg, hint="save or copy the model again")
+        raise InputFileError(f"{path} is corrupt: checksum mismatch of {damaged}", hint="save or copy the model again")
     return names
 
 

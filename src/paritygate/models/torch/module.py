@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.example import Example, signature_seen
 from paritygate.models.half_precision import LOAD_IN_FP32, half_dtype_of_model
@@ -17,9 +18,7 @@ from paritygate.signature import Signature
 from paritygate.text import one_or_many
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
     from paritygate.models.declaration import Answer
 
@@ -84,7 +83,7 @@ def put_in_eval_mode(module: torch.nn.Module) -> str | None:
     return f"the module was in train mode ({len(training)} parts, first {training[0]!r}) and was put into eval mode"
 
 
-def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], Any]:
+def answer_of(module: torch.nn.Module, rows: Arrays) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the arrays that the module takes, as tensors, and its outputs in eval mode, into which it is put.
 
     Arrays named like parameters of `forward` are passed by name. Without any such name, all are passed in order.
@@ -109,7 +108,7 @@ def tensors_of(module: torch.nn.Module) -> Answer:
     """Return a function that runs a module as `answer_of` does, and returns inputs and output tensors by name."""
     import torch
 
-    def answer(rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def answer(rows: Arrays) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         taken, outputs = answer_of(module, rows)
         return taken, {name: item for name, item in outputs_by_name(outputs).items() if isinstance(item, torch.Tensor)}
 
@@ -157,7 +156,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     return signature_seen(example, inputs, answer, rename)
 
 
-def _no_integers(rows: Mapping[str, NDArray[np.generic]], message: str) -> str:
+def _no_integers(rows: Arrays, message: str) -> str:
     """Return a message on float rows where PyTorch's message is about a lookup by integers; empty for none."""
     names = [repr(name) for name, array in rows.items() if array.dtype.kind == "f"]
     if not names or not _WANTS_INTEGERS.search(message):
@@ -166,7 +165,7 @@ def _no_integers(rows: Mapping[str, NDArray[np.generic]], message: str) -> str:
     return f"the samples hold {', '.join(names)} as floats, and the module takes {what} as int64 or int32"
 
 
-def _other_floats(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
+def _other_floats(module: torch.nn.Module, rows: Arrays) -> str:
     """Return a message on float rows of another dtype than the parameters; empty for none."""
     own = {str(tensor.dtype).removeprefix("torch.") for tensor in module.parameters() if tensor.is_floating_point()}
     name = next((name for name, array in rows.items() if array.dtype.kind == "f" and array.dtype.name not in own), None)

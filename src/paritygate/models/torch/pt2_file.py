@@ -160,7 +160,6 @@ def _values(program: torch.export.ExportedProgram, names: Any) -> Iterator[_Tens
 
 
 def _symbols(signature: Signature, taken: tuple[int, ...], inputs: list[_Tensor]) -> dict[str, str]:
-    """Return the signature's name for each symbol of the program."""
     names: dict[str, str] = {}
     for index, value in zip(taken, inputs, strict=True):
         for dim, size in zip(signature.inputs[index].shape or (), value.shape, strict=False):

@@ -16,8 +16,6 @@ from paritygate.fixtures import linear_model, sts
 from paritygate.models.onnx.file import precision_of_onnx, read_onnx
 from paritygate.precision import Precision
 
-pytest.importorskip("torch", reason="needs PyTorch: pip install 'paritygate[torch]'")
-
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from tests.pipelines.compare.excused.noisy_model import noisy_model
 
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.compare.excused import reference_noise
+
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
 
 
-def _compare(bench: Bench, *, of_reference: float, of_candidate: float, is_recorded: bool = False) -> Outcome:
+def _compare(
+    bench: Bench, *, of_reference: float, of_candidate: float, is_recorded: bool = False, noisy: tuple[int, ...] = (40,)
+) -> Outcome:
     x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(64, 3)).astype(np.float32)
-    x[40, 1] = 0.95
+    x[list(noisy), 1] = 0.95
     samples = bench.npz("samples.npz", {"x": x})
     reference = noisy_model(bench, "a", noise=of_reference)
     if is_recorded:
@@ -52,3 +58,28 @@ def test_outputs_that_were_recorded_excuse_nothing(bench: Bench) -> None:
     found = _compare(bench, of_reference=4e-4, of_candidate=3e-4, is_recorded=True)
 
     assert (found.code, "max_abs_diff" in found.failed) == (1, True)
+
+
+def test_more_rows_than_may_be_excused_excuse_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_noise, "most_noisy", lambda _: 1)
+    monkeypatch.setattr(reference_noise, "may_be_noise", lambda _: True)
+    found = _compare(bench, of_reference=4e-4, of_candidate=3e-4, noisy=(30, 40))
+
+    assert (found.code, "max_abs_diff" in found.failed) == (1, True)
+    assert "noise.excused" not in str(found.result["checks"])
+
+
+def test_a_source_that_cannot_be_loaded_is_named_where_it_could_excuse_rows(bench: Bench) -> None:
+    x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(64, 3)).astype(np.float32)
+    x[40, 1] = 0.95
+    samples = bench.npz("samples.npz", {"x": x})
+    source = Path(noisy_model(bench, "a", noise=4e-4))
+    recording = str(bench.folder / "recording")
+    assert cli.main(["record", str(source), "--samples", samples, "--out", recording], standalone_mode=False) == 0
+    source.write_bytes(b"no model")
+    candidate = noisy_model(bench, "b", noise=3e-4, is_always=True)
+    found = bench.compare(recording, candidate, "--samples", samples, "--source", str(source))
+
+    (check,) = [check for check in found.result["checks"] if "noise.not_asked" in str(check["words"])]
+    assert (found.code, check["status"]) == (1, "warning")
+    assert source.name in str(check["words"])

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
+import onnx.compose
 import pytest
 from onnx import helper
 from tests.pipelines.compare.excused.noisy_model import noisy_model
@@ -33,13 +35,15 @@ def _stepped(bench: Bench, name: str, *, threshold: float) -> None:
     )
 
 
-def _compared(desk: Desk, x: NDArray[np.float32], *more: str) -> dict[int, Called]:
-    np.savez(desk.folder / "rows.npz", x=x)
+def _compared(
+    desk: Desk, x: NDArray[np.float32] | dict[str, NDArray[np.float32]], *more: str, parts: tuple[int, ...] = (1, 3, 6)
+) -> dict[int, Called]:
+    np.savez(desk.folder / "rows.npz", **(x if isinstance(x, dict) else {"x": x}))
     samples = ("--samples", "rows.npz", "--batch-size", str(_BATCH))
     recorded = desk.call("record", "a.onnx", *samples, "--out", "reference")
     assert recorded.code == 0, recorded
     options = (*samples, "--probes", "none", "--min-rows", "1", *more)
-    return compared_in_parts(desk, (1, 3, len(x) // _BATCH), "b.onnx", *options)
+    return compared_in_parts(desk, parts, "b.onnx", *options)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,22 @@ def test_more_rows_than_may_be_excused_fail_though_no_shard_has_as_many(desk: De
     found = _compared(desk, x, "--source", "a.onnx")
 
     assert_one_verdict(found, 1)
+
+
+@pytest.mark.parametrize(("rows_of_each", "code"), [(9, 0), (11, 1)])
+def test_rows_of_several_outputs_count_together_in_any_number_of_parts(
+    desk: Desk, bench: Bench, *, rows_of_each: int, code: int
+) -> None:
+    x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(2, 96, 3)).astype(np.float32)
+    # Another row for each output, so no output and no shard has more rows than may be excused.
+    x[0, 5::_BATCH, 1][:rows_of_each] = x[1, 6::_BATCH, 1][:rows_of_each] = 0.95
+    for name, noise, is_always in (("a", 4e-4, False), ("b", 3e-4, True)):
+        model = onnx.load(noisy_model(bench, name, noise=noise, is_always=is_always))
+        onnx.save(onnx.compose.merge_models(model, model, io_map=[], prefix2="other_"), desk.folder / f"{name}.onnx")
+
+    found = _compared(desk, {"x": x[0], "other_x": x[1]}, "--source", "a.onnx", parts=(1, 2))
+
+    assert_one_verdict(found, code)
 
 
 def test_rows_where_both_models_jump_are_excused_in_any_number_of_parts(desk: Desk, bench: Bench) -> None:

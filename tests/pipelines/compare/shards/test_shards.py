@@ -308,6 +308,16 @@ def test_a_changed_part_has_another_digest(cut: Desk) -> None:
     assert cut.call("merge", "part-1.json", "part-2.json").code == 5
 
 
+@pytest.mark.parametrize(("number", "size"), [(1, "3"), (2, "50")])
+def test_another_batch_size_is_bad_input(cut: Desk, number: int, size: str) -> None:
+    cut.samples(60)
+    samples = ("--samples", "inputs.npz", "--batch-size")
+    assert cut.call("record", "model.onnx", *samples, "10", "--out", "recorded").code == 0
+    place = ("--shard", f"{number}/2", "--out", "part.json")
+    called = cut.call("compare", "recorded", "wrong.onnx", *samples, size, *place)
+    assert (called.code, called.err.count("error:")) == (2, 1)
+
+
 def test_a_part_names_no_code_that_runs(cut: Desk) -> None:
     assert _merged(cut, 2).code == 1
     cut.module("evil", "raise SystemExit('ran')")
@@ -330,8 +340,8 @@ def test_each_batch_must_be_the_one_recorded(cut: Desk) -> None:
 
 @pytest.mark.parametrize("batches", [8, 10])
 def test_the_samples_must_have_as_many_batches(cut: Desk, batches: int) -> None:
-    cut.module("shard_samples", _SAMPLES.replace("range(9)", f"range({batches})"))
-    assert _shard(cut, 2, 2).code == 5
+    cut.module("shard_samples", _SAMPLES.replace("range(9)", f"range(0, {batches})"))
+    assert _shard(cut, 2, 2).code == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tests.pipelines.conftest import Bench, Desk
 
-pytest.importorskip("skl2onnx", reason="needs skl2onnx: pip install 'paritygate[dev]'")
+# Its import takes seconds, in each worker that collects this file.
+pytestmark = pytest.mark.skipif(find_spec("skl2onnx") is None, reason="needs skl2onnx: pip install 'paritygate[dev]'")
 
 _ROWS = 200
 _NAMES = np.array(["cat", "dog", "eel"])

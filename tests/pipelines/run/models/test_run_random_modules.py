@@ -283,6 +283,7 @@ def test_two_outputs_in_place_of_each_other_fail(case: _Case, target: str) -> No
     _check_fails(case, case.changed(target, swap))
 
 
+@pytest.mark.thorough
 @_cases(*(item for item in (*_QUICK, *_MORE) if item[0] in {"tokens", "ids"}))
 def test_a_mask_without_effect_and_ids_through_float32_fail_in_every_format(case: _Case) -> None:
     called = case.desk.json("export", "faulty.yaml", "--verbose")

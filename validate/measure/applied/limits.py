@@ -222,7 +222,6 @@ class Limits:
         growth: float,
         of_bulk: NDArray[np.float64],
     ) -> None:
-        """Widen the limits `own` of these rows by the spread of each."""
         from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
         for row in rows:
             is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
@@ -281,7 +280,6 @@ class Limits:
 
 
 def _filled(expected: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return an array with NaN where it is masked."""
     # As in `left_out_of`, without an import of masked arrays.
     return expected if type(expected) is np.ndarray else np.ma.filled(expected, np.nan)
 

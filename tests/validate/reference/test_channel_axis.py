@@ -1,0 +1,31 @@
+"""The first rows of an output show along which axis quantities have other units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paritygate.validate.reference.channel_axis import axis_of_units
+
+
+@pytest.mark.parametrize(
+    ("units", "axes", "axis"),
+    [
+        (np.ones((4, 8)), [1, 2], 1),
+        (np.logspace(0, 1, 8)[None], [1, 2], 1),
+        (np.logspace(0, 4, 8)[None], [1, 2], 2),
+        # Along the likely axis they are as far apart.
+        (np.logspace(0, 4, 8)[None] * np.logspace(0, 4, 4)[:, None], [1, 2], 1),
+        # So many entries are places.
+        (np.logspace(0, 4, 100)[None], [1, 2], 1),
+        (np.logspace(0, 4, 8)[None], [1], 1),
+        (np.logspace(0, 4, 8)[None], [], None),
+    ],
+)
+def test_the_axis_of_units_far_apart_has_the_channels(units: np.ndarray, axes: list[int], axis: int | None) -> None:
+    rows = np.random.default_rng(0).standard_normal((40, 4, units.shape[1])) * units
+
+    whole = axis_of_units([(rows, 40)], axes)
+    cut = axis_of_units([(rows[:5], 5), (rows[5:], 35)], axes)
+
+    assert (whole, cut) == (axis, axis)

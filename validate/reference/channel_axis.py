@@ -1,0 +1,122 @@
+"""The axis of an output whose entries are channels, which are judged by their own spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.validate.measure.blocks import by_channel
+from paritygate.validate.measure.robust_scale import bulk_of
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Each column of an output of this rank is a channel; more columns than these are one channel.
+_COLUMNS_RANK = 2
+_MOST_COLUMNS = 4096
+# Quantities in other units are few, and their spreads differ by more than this factor, and by so many times the factor
+# along the most likely axis.
+_MOST_UNITS = 64
+_APART = 100.0
+_APART_BESIDE = 10.0
+# How many rows and values show it.
+_ROWS_SEEN = 32
+_VALUES_SEEN = 1 << 18
+
+
+def infer_channel_axis(
+    shapes: Iterable[Sequence[int]],
+    declared: Sequence[int | str | None] | None,
+    inputs: Iterable[Sequence[int | str | None]] = (),
+) -> int | None:
+    """Return the axis whose entries are channels, as far as the shapes show it, or None for one channel."""
+    return next(iter(channel_axes(shapes, declared, inputs)), None)
+
+
+def channel_axes(
+    shapes: Iterable[Sequence[int]],
+    declared: Sequence[int | str | None] | None,
+    inputs: Iterable[Sequence[int | str | None]] = (),
+) -> list[int]:
+    """Return the axes whose entries may be channels, the most likely one first; none for one channel.
+
+    Below rank 3 there is none, except for columns: see `has_columns`. From rank 3 on, it is the smallest axis of fixed
+    size, because channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
+    number for each place of a picture, such as a depth, has none, because its rows and columns are places. It has the
+    picture's proportions. Symbolic dims of the `declared` shape are not channels. `inputs` are shapes of the signature.
+    """
+    seen = [tuple(shape) for shape in shapes]
+    if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
+        return []
+    first = seen[0]
+    if any(_is_map_of(first, shape) for shape in inputs):
+        return []
+    fixed = [axis for axis in range(1, len(first)) if first[axis] and len({shape[axis] for shape in seen}) == 1]
+    if declared is not None and len(declared) == len(first):
+        fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
+    return sorted(fixed, key=lambda axis: (first[axis], -axis))
+
+
+def axis_of_units(arrays: Iterable[tuple[NDArray[np.generic], int]], axes: Sequence[int]) -> int | None:
+    """Return the axis whose entries are channels, of possible `axes`: the first, or one of quantities in other units.
+
+    Spreads that are far apart along an axis, and along the first one are not, show such quantities. The first rows
+    decide, whatever the batches are.
+    """
+    found: dict[int, float] = {}
+    if len(axes) > 1:
+        rows = _first_rows(arrays)
+        found = {
+            axis: _spreads_apart(rows, axis) for axis in axes if axis == axes[0] or rows.shape[axis] <= _MOST_UNITS
+        }
+    best = max(found, key=lambda axis: found[axis], default=None)
+    if best is None or found[best] <= max(_APART, _APART_BESIDE * found[axes[0]]):
+        return axes[0] if axes else None
+    return best
+
+
+def _first_rows(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> NDArray[np.float64]:
+    parts, missing = [], _ROWS_SEEN
+    for array, _ in arrays:
+        part = array[:missing]
+        parts.append(not_a_number(part, left_out_of(part)))
+        missing -= len(part)
+        if missing <= 0:
+            break
+    return np.concatenate(parts)
+
+
+def _spreads_apart(rows: NDArray[np.float64], axis: int) -> float:
+    """Return how many times the spread of an entry of an axis is that of another one."""
+    channels = by_channel(rows, axis)
+    spreads = bulk_of(channels[:, :: math.ceil(channels.size / _VALUES_SEEN)], ()).spread
+    spreads = spreads[spreads > 0]
+    return float(spreads.max() / spreads.min()) if spreads.size else 1.0
+
+
+def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:
+    """Return whether an output of rank 3 has the proportions of a picture: it is a map of it, at any resolution."""
+    if len(output) != 3 or len(picture) != 4:  # noqa: PLR2004 - ranks
+        return False
+    # Channels come before the places of a picture, or after them.
+    sides = [(height, width) for height, width in (picture[2:], picture[1:3])]
+    return any(
+        isinstance(height, int) and isinstance(width, int) and output[1] * width == output[2] * height
+        for height, width in sides
+    )
+
+
+def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None = None) -> bool:
+    """Return whether an output of rank 2 has several columns, always as many.
+
+    A square whose second dim is declared without a fixed size may hold a value for each pair of rows.
+    """
+    seen = [tuple(shape) for shape in shapes]
+    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in seen}
+    is_fixed = declared is None or len(declared) != _COLUMNS_RANK or isinstance(declared[1], int)
+    is_of_pairs = not is_fixed and all(shape[0] == shape[-1] for shape in seen)
+    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS and not is_of_pairs
