@@ -9,7 +9,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_endpoint_limits, with_provider, with_signatures, with_takes
 from paritygate.pipelines.rules.gate_rules import check_choice
-from paritygate.validate.reference.recording import RECORD_FILE
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 
 
 def comparison_of(

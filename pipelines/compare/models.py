@@ -12,7 +12,7 @@ from paritygate.formats import FORMATS
 from paritygate.models.endpoint import Protocol, is_url, limits_of, parse_endpoint
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
-from paritygate.validate.reference.recording import is_recorded_outputs
+from paritygate.validate.reference.recorded_outputs import is_recorded_outputs
 
 if TYPE_CHECKING:
     from paritygate.artifact import Artifact

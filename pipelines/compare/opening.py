@@ -40,7 +40,8 @@ from paritygate.validate.reference.recorded import (
     expected_from_recording,
     open_recording_reader,
 )
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import is_table

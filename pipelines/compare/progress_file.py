@@ -10,7 +10,7 @@ from paritygate.errors import ParitygateError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.result import SideResult
-from paritygate.validate.reference.recording import RECORD_FILE
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 
 _FILE = "partial.json"
 

@@ -16,7 +16,8 @@ from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.run.released_to import RELEASED_TO
 from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import PROBES_FOLDER, ProbesRecording
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 
 # A job's log and result are useful elsewhere. Its request names places of this machine, as repositories do, and its
 # passes are a candidate's outputs during a comparison.

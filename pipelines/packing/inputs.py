@@ -20,7 +20,8 @@ from paritygate.models.digest import digest_of_model, files_of_model
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.packing.contents import files_in
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 
 OUTSIDE = "outside"
 _PACKAGE = "paritygate"

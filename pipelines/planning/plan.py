@@ -25,7 +25,7 @@ from paritygate.pipelines.run_spec import RunOptions
 from paritygate.pipelines.spec.benchmark_plan import is_benchmark_wanted, plan_of
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Variant
-from paritygate.validate.reference.recording import RECORD_FILE
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 
 TAKEN_OVER = "taken over"
 JUDGED_ANEW = "judged anew"

@@ -26,7 +26,8 @@ from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, Evidence
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.text import HIDDEN
 from paritygate.validate.measure.check import Status
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words import sentence
 
 _NOTHING_REQUIRED = "nothing required"

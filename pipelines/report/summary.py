@@ -22,7 +22,7 @@ from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_re
 from paritygate.validate.measure.check import FAULT
 from paritygate.validate.measure.decisions import undecided
 from paritygate.validate.probes.catalogue import in_order
-from paritygate.validate.probes.out_of_sample import how_to_declare
+from paritygate.validate.probes.outcome import how_to_declare
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult, ProbeFailureResult, ProbeResult

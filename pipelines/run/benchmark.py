@@ -40,7 +40,8 @@ from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
 from paritygate.precision import Variant
 from paritygate.text import counted
 from paritygate.validate.measure.check import Verdict
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 
 # Enough to try every input of most models, with a bound for slow ones.
 _WARM_UP_ROUNDS = 4

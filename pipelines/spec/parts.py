@@ -20,7 +20,7 @@ from paritygate.pipelines.spec.part import SpecPart
 from paritygate.signature import DTYPES
 from paritygate.text import is_placeholder, nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_OTHER_TOLERANCE, DEFAULT_SCORE_TOLERANCE
-from paritygate.validate.gold.metrics import METRICS
+from paritygate.validate.gold.rule import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.samples.columns import CastDtype
 from paritygate.validate.samples.pictures import PictureRules

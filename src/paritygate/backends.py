@@ -61,6 +61,7 @@ def _backend(name: str, module: str, distributions: tuple[str, ...], extra: str,
 
 
 _VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
+_VERSION_HEADER = re.compile(r"^Version: *(\S+)$", re.MULTILINE)
 _BUILDS_OF_ONNXRUNTIME = (
     "onnxruntime-directml",
     "onnxruntime-openvino",
@@ -116,9 +117,12 @@ BACKENDS: dict[str, Backend] = {
 def version_of(distribution: str) -> str | None:
     """Return the installed version of a distribution, or None."""
     try:
-        return importlib.metadata.version(distribution)
+        installed = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+    # `version` parses all headers and the description, which takes as long as finding ten distributions.
+    match = _VERSION_HEADER.search((installed.read_text("METADATA") or "").partition("\n\n")[0])
+    return installed.version if match is None else match[1]
 
 
 def install_command(extra: str) -> str:

@@ -22,10 +22,10 @@ from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.measure.applied.limits import Limits, limits_for
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
-from paritygate.validate.measure.tolerance import Limits, limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import noise_checks

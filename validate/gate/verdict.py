@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import FLOORS, GateRules
+from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.bounds import (
     COVERED_ROWS,
     mean_interval_95,
@@ -24,7 +25,6 @@ from paritygate.validate.measure.measurement import Measurement, Violation
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.statistics import DiffStatistics
-from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.words.sentence import Words, joined, say
 
 # Above this many values, the largest correct rounding error exceeds the limit by chance. So the 99.99 % quantile has

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype
-from paritygate.validate.gold.metrics import FUNCTION_TAKES, METRICS
-from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.gold.rule import FUNCTION_TAKES, METRICS, GoldRule
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 

@@ -6,27 +6,13 @@ is not defined: for a constant, one class alone, or values that are not finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
-# The part of an output that each metric reads: its values, the score of the positive class, or the labels decided on.
-METRICS: Mapping[str, str] = MappingProxyType(
-    {
-        "pearson": "values",
-        "spearman": "values",
-        "accuracy": "labels",
-        "f1": "labels",
-        "f1_macro": "labels",
-        "auc": "positive",
-    }
-)
-# A user's function reads values.
-FUNCTION_TAKES = "values"
 # A spread this small beside the values is their rounding.
 _ROUNDING = 1e-13
 

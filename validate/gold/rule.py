@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from paritygate.errors import UsageError
-from paritygate.validate.gold.metrics import METRICS
 
+# The part of an output that each metric reads: its values, the score of the positive class, or the labels decided on.
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "pearson": "values",
+        "spearman": "values",
+        "accuracy": "labels",
+        "f1": "labels",
+        "f1_macro": "labels",
+        "auc": "positive",
+    }
+)
+# A user's function reads values.
+FUNCTION_TAKES = "values"
 GOLD_GRAMMAR = (
     "METRIC:OUTPUT or MODULE:CALLABLE:OUTPUT, with ,ratio=R or ,max_drop=D or ,mlperf=99|99.9, and ,gold_above=V"
 )

@@ -6,8 +6,10 @@ import math
 import re
 from dataclasses import dataclass
 
-from paritygate.validate.measure.histogram import FIRST_OCTAVE, OCTAVES
-
+# The exponent of 2 where the second octave begins; the first one holds zero and all that is smaller.
+FIRST_OCTAVE = -126
+# The number of octaves from there on.
+OCTAVES = 255
 # Cells of a grid in one direction; a row below and one above hold actual values beyond the range.
 CELLS = 64
 # Bins of rows, and of lengths.

@@ -11,10 +11,6 @@ from numpy.typing import NDArray
 _MANTISSA_BITS = 7
 _SHIFT = 23 - _MANTISSA_BITS
 BINS = 1 << (31 - _SHIFT)
-# The exponent of 2 where the second octave begins; the first one holds zero and all that is smaller.
-FIRST_OCTAVE = -126
-# The number of octaves from there on.
-OCTAVES = 255
 # A quantile is at most this fraction above the true one, for magnitudes of at least 1.2e-38.
 RESOLUTION = 2.0**-_MANTISSA_BITS
 # Bins of fewer values are kept one by one: most batches are small, and all the counters fill 256 KB.

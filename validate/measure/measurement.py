@@ -15,9 +15,22 @@ from paritygate.batch import Arrays, Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
-from paritygate.validate.measure import decisions, plot_data, row_pattern, statistics
+from paritygate.validate.measure import plot_data, row_pattern, statistics
+from paritygate.validate.measure.applied.flips import (
+    DecisionState,
+    Flips,
+    decide,
+    decide_label,
+    finish_decisions,
+    fold_passes,
+    is_largest,
+    label_axes,
+    merge_decisions,
+    update_decisions,
+)
+from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.blocks import by_block
-from paritygate.validate.measure.decisions import Decision, DecisionState
+from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
 from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.plot_data import Sketch, drawn
@@ -25,7 +38,6 @@ from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.measure.row_traits import RowTraits
 from paritygate.validate.measure.statistics import COUNTS, DiffState, DiffStatistics, RowFigures
-from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.measure.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.words.sentence import Words, say
 
@@ -159,9 +171,9 @@ class OutputComparison:
         for name, decision in self._plan.decisions.items():
             # Nothing is chosen along an axis without entries.
             if name in comparable and expected[name].size:
-                decisions.check_rank(decision, expected[name].ndim)
-                decisions.check_classes(decision, expected[name].shape)
-                flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
+                check_rank(decision, expected[name].ndim)
+                check_classes(decision, expected[name].shape)
+                flips = decide(decision, actual[name], expected[name], self._plan.limits[name])
                 self._add_flips(name, flips, batch)
                 if name in self._sketches and not self.passes:
                     self._sketches[name].add_flips(decision, flips, actual[name], expected[name])
@@ -212,7 +224,7 @@ class OutputComparison:
 
     def _add_labels(self, label: str, scores: str, actual: Arrays, expected: Arrays, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
-        axes = decisions.label_axes(expected[scores].shape, expected[label].shape)
+        axes = label_axes(expected[scores].shape, expected[label].shape)
         if rule is not None and rule.axis is not None:
             axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
         shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
@@ -230,31 +242,29 @@ class OutputComparison:
             self._check_is_argmax(label, scores, expected, axes[0], batch)
         if expected[label].ndim == expected[scores].ndim and expected[label].shape[axes[0]] > 1:
             self._lists[label] = expected[label].shape[axes[0]]
-        flips = decisions.decide_label(
-            (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
-        )
+        flips = decide_label((actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0])
         self._add_flips(label, flips, batch)
 
     def _check_is_argmax(self, label: str, scores: str, expected: Arrays, axis: int, batch: Batch) -> None:
         """Check that a label of the reference is what it is declared to be, or any other one would pass for it."""
-        is_largest = decisions.is_largest(expected[label], expected[scores], self._plan.limits[scores], axis)
-        if is_largest.all():
+        is_best = is_largest(expected[label], expected[scores], self._plan.limits[scores], axis)
+        if is_best.all():
             return
-        where = np.argwhere(~is_largest)[0]
-        row = batch.ids[where[0]] if is_largest.ndim and len(is_largest) == batch.rows else batch.ids[0]
-        count = int(np.count_nonzero(~is_largest))
+        where = np.argwhere(~is_best)[0]
+        row = batch.ids[where[0]] if is_best.ndim and len(is_best) == batch.rows else batch.ids[0]
+        count = int(np.count_nonzero(~is_best))
         msg = (
             f"{label!r} is declared the argmax of {scores!r}, but the reference's own argmax differs: "
-            f"{count} of {is_largest.size} in one batch, the first at row {row!r}"
+            f"{count} of {is_best.size} in one batch, the first at row {row!r}"
         )
         raise UsageError(msg, hint=_NO_ARGMAX)
 
-    def _add_flips(self, name: str, flips: decisions.Flips, batch: Batch) -> None:
+    def _add_flips(self, name: str, flips: Flips, batch: Batch) -> None:
         state = self._current.setdefault(name, DecisionState())
         is_by_row = flips.flipped.ndim > 0 and len(flips.flipped) == batch.rows
         flips = flips if is_by_row else flips.as_one_row()
         ids: Sequence[str] = batch.ids if is_by_row else [f"{batch.ids[0]}..{batch.ids[-1]}"]
-        self._current[name] = decisions.update_decisions(state, flips, first_row=self._pass_rows, ids=list(ids))
+        self._current[name] = update_decisions(state, flips, first_row=self._pass_rows, ids=list(ids))
 
     def _is_comparable(self, name: str, actual: Arrays, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
         if name not in actual:
@@ -305,7 +315,7 @@ class OutputComparison:
         """Mark the end of a pass; later batches repeat the same rows."""
         for name, state in self._current.items():
             folded = self._folded.get(name)
-            self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
+            self._folded[name] = state if folded is None else fold_passes(folded, state)
         self._current = {}
         self._end_counts()
         for name in self._sketches.keys() - self._octaves.keys() if not self.passes else ():
@@ -330,7 +340,7 @@ class OutputComparison:
         for name, flips in other._folded.items():
             shifted = flips.after(self._pass_rows)
             mine = self._current.get(name)
-            self._current[name] = shifted if mine is None else decisions.merge_decisions(mine, shifted)
+            self._current[name] = shifted if mine is None else merge_decisions(mine, shifted)
         for key, count in other._violation_counts.items():
             self._violation_counts[key] = self._violation_counts.get(key, 0) + count
             details = [*self._violations.get(key, ())]
@@ -366,7 +376,7 @@ class OutputComparison:
         """Return all figures."""
         rules: dict[str, Decision] = dict(self._plan.decisions)
         for label, scores in self._plan.argmax_of.items():
-            rule = decisions.Rule.TOP_K if label in self._lists else decisions.Rule.ARGMAX
+            rule = Rule.TOP_K if label in self._lists else Rule.ARGMAX
             about = "ids of the best" if label in self._lists else "argmax of"
             rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
         results = {
@@ -374,7 +384,7 @@ class OutputComparison:
             for name in self.states
             if name not in self._plan.argmax_of
         }
-        decided = {name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())}
+        decided = {name: finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())}
         return Measurement(
             rows=self._rows,
             batches=self._batches,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.measure.blocks import blocks_of_rows
-from paritygate.validate.measure.drawing import CELLS, MOST_BINS, Drawing, DrawnGrid, DrawnMaxima
-from paritygate.validate.measure.histogram import FIRST_OCTAVE
+from paritygate.validate.measure.drawing import CELLS, FIRST_OCTAVE, MOST_BINS, Drawing, DrawnGrid, DrawnMaxima
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.decisions import Decision, Flips
+    from paritygate.validate.measure.applied.flips import Flips
+    from paritygate.validate.measure.decisions import Decision
     from paritygate.validate.measure.profile import OutputProfile
 
 # With more cells than this, four of them become one, to keep evidence small.

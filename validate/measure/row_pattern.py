@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from paritygate.validate.measure.applied.limits import Limits
     from paritygate.validate.measure.row_traits import RowTraits
     from paritygate.validate.measure.statistics import RowFigures
-    from paritygate.validate.measure.tolerance import Limits
 
 
 # Columns on the last axis that are told apart.

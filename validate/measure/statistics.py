@@ -24,8 +24,8 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from paritygate.validate.measure.applied.limits import Limits
     from paritygate.validate.measure.profile import OutputProfile
-    from paritygate.validate.measure.tolerance import Limits
 
 _WORST_ROWS = 10
 # The most parts of a batch that are measured at once: each has copies of its block in float64.

@@ -8,8 +8,6 @@ samples: declared values must hold, and rows declared not to occur do not run.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from paritygate.validate.probes.inputs.survey import InputSurvey
 
     Flags = NDArray[np.bool_]
-
-_OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
-
 
 _PADDING_WORDS: Mapping[Padding, str] = {
     Padding.RIGHT: "padding on the right in {input}",
@@ -311,25 +306,3 @@ def _written(value: Any) -> str:  # noqa: ANN401 - JSON data of a declared role
     if isinstance(value, list):
         return value[0] if len(value) == 1 else f"[{', '.join(value)}]"
     return str(value).lower() if isinstance(value, bool) else in_full(value) if isinstance(value, float) else str(value)
-
-
-def below_roles(said: str) -> str:
-    """Return `roles: {attention_mask: {empty: true}}` as the line that goes below `roles` of a spec."""
-    return _OF_ONE_INPUT.sub(lambda found: f"{found[1]}: {found[2]}", said)
-
-
-def role_option(said: str) -> str:
-    """Return `roles: {attention_mask: {empty: true}}` as `--role 'attention_mask={empty: true}'`; other texts stay."""
-    return _OF_ONE_INPUT.sub(lambda found: f"--role {shlex.quote(f'{found[1]}={found[2]}')}", said)
-
-
-def how_to_declare(said: str, *, has_spec: bool) -> str:
-    """Return how to declare a fact of an input: the line for the spec, or `give --role ...` without one."""
-    if not said:
-        return "nothing has to be declared: it stays a finding"
-    if has_spec:
-        line = below_roles(said)
-        return f"write {said} in the spec" if line == said else f"write below roles in the spec: {line}"
-    option = role_option(said)
-    # A text without roles has no option.
-    return f"write {said} in a spec" if option == said else f"give {option}"

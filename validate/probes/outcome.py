@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 # Edges named in one line; the report lists more.
 _EDGES_NAMED = 3
+_OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,3 +119,25 @@ def _left_out(probe: ProbeRecord, unfit: int, edge_off: int) -> list[str]:
         *([f"{batches_in_words(edge_off)} unlike every sample, as edge: off says"] if edge_off else []),
         *probe.notes,
     ]
+
+
+def below_roles(said: str) -> str:
+    """Return `roles: {attention_mask: {empty: true}}` as the line that goes below `roles` of a spec."""
+    return _OF_ONE_INPUT.sub(lambda found: f"{found[1]}: {found[2]}", said)
+
+
+def role_option(said: str) -> str:
+    """Return `roles: {attention_mask: {empty: true}}` as `--role 'attention_mask={empty: true}'`; other texts stay."""
+    return _OF_ONE_INPUT.sub(lambda found: f"--role {shlex.quote(f'{found[1]}={found[2]}')}", said)
+
+
+def how_to_declare(said: str, *, has_spec: bool) -> str:
+    """Return how to declare a fact of an input: the line for the spec, or `give --role ...` without one."""
+    if not said:
+        return "nothing has to be declared: it stays a finding"
+    if has_spec:
+        line = below_roles(said)
+        return f"write {said} in the spec" if line == said else f"write below roles in the spec: {line}"
+    option = role_option(said)
+    # A text without roles has no option.
+    return f"write {said} in a spec" if option == said else f"give {option}"

@@ -18,13 +18,13 @@ from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
 from paritygate.validate.gate.verdict import JudgePlan, failed_checks
+from paritygate.validate.measure.applied.flips import label_axes
+from paritygate.validate.measure.applied.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.measure.decisions import label_axes
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
-from paritygate.validate.measure.tolerance import Limits, limits_of_made_up
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words

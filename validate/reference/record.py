@@ -18,6 +18,7 @@ from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
+from paritygate.validate.measure.applied.limits import limits_for, without_cap
 from paritygate.validate.measure.broken_rows import BrokenRows
 from paritygate.validate.measure.check import Kind
 from paritygate.validate.measure.measurement import repeat_difference
@@ -26,7 +27,7 @@ from paritygate.validate.measure.profile import (
     profile_outputs,
     with_activation_floors,
 )
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for, without_cap
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.measure.valid_positions import (
     PaddingMask,
     ValidWhere,

@@ -24,21 +24,16 @@ from paritygate.files import digest_of_file, digest_of_json, parse_json, storage
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.reference.health import Health, health_of_text
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 
 Outputs = dict[str, NDArray[np.generic]]
 
-RECORD_FILE = "record.json"
 FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
 _CODE_POINT, _CODE_POINT_BYTES = "<u4", 4
 # The number of distinct shapes that are stored of an output: enough to tell fixed from varying dims.
 _SHAPES_KEPT = 256
-
-
-def is_recorded_outputs(path: Path) -> bool:
-    """Return whether `path` holds recorded outputs rather than a model."""
-    return (path.is_dir() and (path / RECORD_FILE).is_file()) or path.suffix == ".npz"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.profile import OutputProfile
-from paritygate.validate.measure.tolerance import Limits
 
 # Where the reference differs by more than so many limits, the reference is wrong.
 NOISE_FACTOR = 10.0

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
 from paritygate.text import hint_of_meant
@@ -20,6 +18,7 @@ CastDtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "
 ID_COLUMN = "id"
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.validate.samples.source import SampleSource
@@ -49,6 +48,8 @@ def inputs_of_columns(path: Path, batch: Batch, source: SampleSource) -> Batch:
     """
     if not source.columns:
         return batch
+    import numpy as np
+
     inputs: dict[str, NDArray[np.generic]] = {}
     lengths: dict[str, Sequence[int]] = {}
     for name, columns in source.columns.items():
@@ -92,6 +93,8 @@ def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[
     if array.dtype.kind not in "iubf":
         msg = f"samples.cast makes {name!r} {dtype}, but the samples hold it as {_words(array)} (expected: numbers)"
         raise UsageError(msg, hint=f"leave {name!r} out of samples.cast")
+    import numpy as np
+
     with np.errstate(over="ignore", invalid="ignore"):
         cast: NDArray[np.generic] = array.astype(dtype)
     is_float = np.dtype(dtype).kind == "f"

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError
 from paritygate.text import first_line, row_name
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from PIL import Image
 
@@ -69,6 +68,8 @@ class PictureRules:
 
 def read_pictures(folder: Path, rules: PictureRules, batch_size: int) -> Iterator[Batch]:
     """Yield the pictures below a folder, in the order of their paths, which are their ids."""
+    import numpy as np
+
     names = iter(_names(folder))
     while chunk := list(itertools.islice(names, batch_size)):
         yield Batch(
@@ -156,6 +157,8 @@ def _fitted(image: Image.Image, rules: PictureRules) -> Image.Image:
 
 
 def _values(image: Image.Image, rules: PictureRules) -> NDArray[np.generic]:
+    import numpy as np
+
     values: NDArray[np.generic] = np.array(image, dtype=np.uint8).reshape(*rules.size, -1)
     if rules.channels == "BGR":
         values = values[..., ::-1]

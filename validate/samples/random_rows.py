@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, is_integer_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # The name of random samples in place of a file.
 RANDOM = "random"
@@ -38,6 +40,8 @@ class RandomInput:
             msg = f"random values from {self.low:g} to {self.high:g} do not exist (expected low <= high)"
             raise UsageError(msg, hint="give for example low: 0, high: 1")
         if self.dtype != "bool" and is_integer_dtype(self.dtype):
+            import numpy as np
+
             limits = np.iinfo(self.dtype)
             if not (limits.min <= self.low and self.high <= limits.max):
                 msg = (
@@ -62,6 +66,8 @@ def read_random_rows(asked: RandomRows, batch_size: int) -> Iterator[Batch]:
 
     A batch has `batch_size` rows unless the first axis of the inputs has a fixed size.
     """
+    import numpy as np
+
     random = np.random.default_rng(asked.seed)
     first_axes = [spec.shape[0] for spec in asked.inputs.values() if spec.shape]
     # Next to inputs with a first axis that varies, one of a fixed size holds no rows. Exporters name the number of rows
@@ -90,6 +96,8 @@ def _dims_of(asked: RandomRows) -> dict[str, Dim]:
 
 
 def _values(spec: RandomInput, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.generic]:
+    import numpy as np
+
     if spec.dtype == "string":
         words = random.integers(int(spec.low), int(spec.high), size=shape, endpoint=True)
         return np.char.add("word ", words.astype(str))
@@ -105,6 +113,8 @@ def _values(spec: RandomInput, shape: tuple[int, ...], random: np.random.Generat
 
 
 def _numpy_dtype(name: str) -> np.dtype[np.generic]:
+    import numpy as np
+
     if name == "bfloat16":
         import ml_dtypes
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from paritygate.batch import Arrays, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -41,6 +40,8 @@ def digests_of_rows(batch: Batch, *, seed: int = 0, fill: Mapping[str, Collectio
 
 
 def _digest(inputs: Arrays, seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
+    import numpy as np
+
     state = hashlib.blake2b(digest_size=DIGEST_BYTES, salt=(seed % 2**128).to_bytes(16, "little"))
     for name in sorted(inputs):
         content = _content(np.asarray(inputs[name]), fill.get(name, _ZERO))
@@ -50,9 +51,9 @@ def _digest(inputs: Arrays, seed: int, fill: Mapping[str, Collection[float]]) ->
 
 
 def _content(array: NDArray[np.generic], fill: Collection[float]) -> bytes:
-    flat = np.ascontiguousarray(array).reshape(-1)
+    flat = array.reshape(-1)
     if flat.dtype.kind in "iub":
-        flat = flat.astype(np.int64)
+        flat = flat.astype("int64")
     elif flat.dtype.kind == "f":
         # Minus zero becomes zero.
         flat = flat + flat.dtype.type(0)
@@ -68,7 +69,7 @@ def _without_fill_at_the_end(flat: NDArray[np.generic], fill: Collection[float])
         fill = [float(flat.dtype.type(value)) for value in fill]
     if not flat.size or not any(flat[-1] == value for value in fill):
         return flat
-    is_content = np.ones(flat.size, dtype=bool)
-    for value in fill:
-        is_content &= flat != value
+    import numpy as np
+
+    is_content = np.logical_and.reduce([flat != value for value in fill])
     return flat[: flat.size - int(is_content[::-1].argmax())] if is_content.any() else flat[:0]

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from paritygate.errors import UsageError
 from paritygate.validate.samples.row_digest import digests_of_rows, has_rows
 
@@ -98,6 +96,8 @@ def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
     """Return the batch with the rows for which `is_kept` is true; a batch without rows stays or goes as a whole."""
     if all(is_kept):
         return batch
+    import numpy as np
+
     where = np.asarray(is_kept, dtype=bool)
     can_be_divided = has_rows(batch)
     return replace(

@@ -14,7 +14,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.shards.part import MOST_SHARDS
 from paritygate.pipelines.process.child import ChildJob, do_job
 from paritygate.pipelines.process.child_result import reading_result
-from paritygate.validate.reference.recording import RECORD_FILE
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.job import ComparisonJob

@@ -16,8 +16,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.text import counted, hint_lines
 from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 from paritygate.validate.probes.catalogue import in_order
-from paritygate.validate.probes.out_of_sample import how_to_declare
-from paritygate.validate.probes.outcome import finding_words
+from paritygate.validate.probes.outcome import finding_words, how_to_declare
 from paritygate.validate.probes.skip_reasons import DropKind, batches_in_words, drop_words
 from paritygate.validate.words.sentence import missing_words, render, say
 

@@ -12,9 +12,10 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.live.judge import AnswerJudge, check_judgeable
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.decisions import parse_decision
 from paritygate.validate.measure.profile import profile_outputs
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 
 _TOLERANCE = DEFAULT_TOLERANCES[Precision.FP32]
 _SCORES = np.asarray([[3.0, 1.0], [1.0, 1.00001], [-2.0, 5.0]], dtype=np.float32)

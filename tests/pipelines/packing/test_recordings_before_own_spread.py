@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.codec import sealed
-from paritygate.validate.reference.recording import FORMAT_VERSION, RECORD_FILE
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

@@ -21,6 +21,7 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure import row_pattern, statistics
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
@@ -28,7 +29,7 @@ from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.measure.row_traits import RowTraits
 from paritygate.validate.measure.statistics import RowFigures
 from paritygate.validate.measure.strata import StratifiedComparison
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.words.sentence import say
 
 Array = NDArray[Any]

@@ -20,10 +20,10 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
-from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.samples.source import SampleSource
 
 _LOOSE = parse_tolerance(Precision.FP16, {"max_abs_diff": 10.0, "mean_abs_diff": 10.0, "max_row_rel_diff": 10.0})

@@ -13,10 +13,10 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
-from paritygate.validate.measure.tolerance import limits_for
 
 _LOOSE = parse_tolerance(Precision.FP16, {"max_abs_diff": 10.0, "mean_abs_diff": 10.0, "max_row_rel_diff": 10.0})
 _EXPECTED = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)

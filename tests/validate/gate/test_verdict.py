@@ -16,6 +16,7 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.figures import WorstRow
@@ -23,7 +24,7 @@ from paritygate.validate.measure.measurement import ComparisonPlan, Measurement,
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.statistics import RowDifference
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 
 _ORDER = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.WARNING, Status.PASS)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from paritygate.validate.gold.bootstrap import RESAMPLES, paired_resamples
-from paritygate.validate.gold.metrics import METRICS, metric_function
+from paritygate.validate.gold.metrics import metric_function
+from paritygate.validate.gold.rule import METRICS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,21 +12,17 @@ from numpy.typing import NDArray
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec
-from paritygate.validate.measure.decisions import (
-    Decision,
+from paritygate.validate.measure.applied.flips import (
     DecisionState,
-    Rule,
-    check_rank,
     decide,
     finish_decisions,
     fold_passes,
     merge_decisions,
-    parse_decision,
-    undecided,
     update_decisions,
 )
+from paritygate.validate.measure.applied.limits import Limits
+from paritygate.validate.measure.decisions import Decision, Rule, check_rank, parse_decision, undecided
 from paritygate.validate.measure.figures import DecisionStatistics
-from paritygate.validate.measure.tolerance import Limits
 
 
 def _limits(limit: float | list[float], axis: int | None = None) -> Limits:

@@ -17,10 +17,10 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from paritygate.validate.measure import statistics
+from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.histogram import RESOLUTION, Histogram
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.statistics import DiffState, DiffStatistics, RowFigures
-from paritygate.validate.measure.tolerance import Limits
 
 _DTYPES = [np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)]
 # Rounding of a value to float32 before it is put into its bin.

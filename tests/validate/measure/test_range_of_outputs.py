@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from paritygate.files import read_json
 from paritygate.signature import Signature
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 
 
 def _profile(*batches: NDArray[np.generic]) -> OutputProfile:

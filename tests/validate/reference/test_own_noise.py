@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from paritygate.precision import Precision
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.profile import profile_outputs
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.reference_noise import RowNoise, largest_in_limits, noise_by_row, rows_within
 
 _EXPECTED = np.array([[0.5, -0.25], [0.75, 0.125]], dtype=np.float32)

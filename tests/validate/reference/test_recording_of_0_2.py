@@ -14,10 +14,12 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.precision import Precision
+from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.profile import profile_outputs
-from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.earlier_recording import load_to_judge
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recorded_outputs import RECORD_FILE
+from paritygate.validate.reference.recording import Recording
 
 _WRITTEN = Path(__file__).with_name("of_0_2")
 

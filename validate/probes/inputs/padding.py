@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from paritygate.text import StrEnum
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _MATRIX_RANK = 2
 
@@ -37,8 +39,7 @@ def real_positions(array: NDArray[np.generic], pad: float = 0) -> NDArray[np.boo
     """Return flags [row, position] of the positions that are not `pad`; None for an input without positions."""
     if array.ndim < _MATRIX_RANK or not array.size:
         return None
-    real = np.asarray(array != pad).reshape(*array.shape[:2], -1)
-    is_real: NDArray[np.bool_] = np.logical_or.reduce(real, axis=2)
+    is_real: NDArray[np.bool_] = (array != pad).reshape(*array.shape[:2], -1).any(axis=2)
     return is_real
 
 

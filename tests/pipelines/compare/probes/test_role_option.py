@@ -12,7 +12,7 @@ from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.text import in_full
 from paritygate.validate.measure.decisions import parse_decision
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
-from paritygate.validate.probes.out_of_sample import below_roles, role_option
+from paritygate.validate.probes.outcome import below_roles, role_option
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Rules and limits applied to arrays."""
