@@ -12,12 +12,11 @@ from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges
 from paritygate.convert.torch.shape_check import check_all_sizes, module_call, onnx_call
 from paritygate.models.torch.names import named_file
-from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, notes_of, taking_its_names
+from paritygate.models.torch.pt2_file import Interface, interface_of, known_names, load_pt2, notes_of, taking_its_names
 
 if TYPE_CHECKING:
     import torch
 
-    from paritygate.models.torch.pt2_file import Interface
 
 _MAIN = "model.onnx"
 _OPSET = 18

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paritygate.errors import UsageError
+from paritygate.errors import ParitygateError, UsageError
 from paritygate.pipelines.cli.options import WrittenPath, check_suffix
 
 if TYPE_CHECKING:
-    from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.json_file import JsonFile
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.release.afterwards import Afterwards

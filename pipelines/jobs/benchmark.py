@@ -29,7 +29,7 @@ from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.benchmark.calls import Instance, Turn, open_to_time, settle, time_calls, warm_up
-from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
+from paritygate.pipelines.benchmark.inputs import RowPool, calls_of, take_rows
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.child_main import serve
 from paritygate.validate.runners.onnxruntime_providers import prepare_process, say_provider
@@ -37,7 +37,6 @@ from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
-    from paritygate.pipelines.benchmark.inputs import RowPool
 
 _STATUS = Path("/proc/self/status")
 # Resets the peak to the current resident size; see proc_pid_clear_refs(5).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,8 +10,8 @@ from typing import Any
 from paritygate.batch import Arrays, Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
-from paritygate.importing import is_object_path, load_object, missing_module
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.importing import is_object_path
+from paritygate.models.source import ModelRef, SourceKind, load_source_object
 from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.diagnose.minimal import minimal_pair
 from paritygate.pipelines.diagnose.minimal_folder import write_minimal
@@ -72,19 +71,8 @@ def staged(reference: ModelRef, candidate: ModelRef) -> tuple[list[Stage], list[
 
 
 def _stages(model: ModelRef) -> list[Stage] | None:
-    if model.kind is not SourceKind.CALLABLE or not is_object_path(model.text):
-        return None
-    target = load_object(model.text, model.folder)
-    if not inspect.isfunction(target):
-        # A class is a model, which is opened later.
-        return stages_of(target)
-    parameters = inspect.signature(target).parameters.values()
-    if any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters):
-        return None
-    try:
-        return stages_of(target())
-    except ModuleNotFoundError as err:
-        raise missing_module(model.text, err) from err
+    is_code = model.kind is SourceKind.CALLABLE and is_object_path(model.text)
+    return stages_of(load_source_object(model)[1]) if is_code else None
 
 
 def feeds_of(request: DiagnosisRequest, report: Progress) -> list[Arrays]:

@@ -16,8 +16,8 @@ from paritygate.pipelines.live.loops import (
     Arrivals,
     Window,
     arrival_times,
-    falls_behind,
     milliseconds,
+    most_late,
     percentile_of,
 )
 from paritygate.pipelines.live.processes import MEBIBYTE, Look
@@ -206,7 +206,7 @@ class _Endurance:
         return trend_after_warm_up([at for at, _ in found], [latency for _, latency in found])
 
     def _is_behind(self) -> bool:
-        return falls_behind(self.late, self.last_answer - self.begin)
+        return self.late > most_late(self.last_answer - self.begin)
 
     def _too_slow(self) -> Iterator[str]:
         if self._is_behind():

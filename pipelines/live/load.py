@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
-from paritygate.pipelines.live.loops import Window, arrival_times, falls_behind, milliseconds, most_late, percentile_of
+from paritygate.pipelines.live.loops import Window, arrival_times, milliseconds, most_late, percentile_of
 from paritygate.pipelines.live.metrics.server_counts import ServerCounts
 from paritygate.pipelines.live.metrics.triton_page import MetricsPage
 from paritygate.pipelines.live.processes import Use
@@ -214,7 +214,7 @@ class _Load:
             p99_ms=milliseconds(at(99.0)),
             largest_share=tally.largest_share,
             cpu=None if use is None else use.cpu,
-            memory=None if use is None else use.most_memory,
+            memory=None if use is None else use.memory,
             client_share=window.client_share,
         )
         last = max((each.at for each in window.sent), default=0.0)
@@ -228,7 +228,7 @@ class _Load:
             return "interrupted"
         if not step.answered:
             return "no answer"
-        if step.loop == "open" and (step.unsent or falls_behind(step.seconds - last, last)):
+        if step.loop == "open" and (step.unsent or step.seconds - last > most_late(last)):
             return "the server falls behind"
         limit = self.request.limit_s
         if limit is not None and (step.p99_ms is None or step.p99_ms > limit * 1000):

@@ -224,11 +224,6 @@ def open_loop(  # noqa: PLR0913 - what is sent, when and by how many
     return group.window(len(times))
 
 
-def falls_behind(late: float, seconds: float) -> bool:
-    """Return whether a server that is so late after so many seconds does not keep up with a rate."""
-    return late > most_late(seconds)
-
-
 def most_late(seconds: float) -> float:
     """Return how late a server that keeps up with a rate may be after so many seconds."""
     return max(_LATE_S, _LATE_SHARE * seconds)

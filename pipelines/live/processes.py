@@ -41,8 +41,7 @@ class Use:
     """The use of the machine by a server during a measurement; memory is in MiB."""
 
     cpu: float  # processors, such as 1.5
-    memory: float  # at the end
-    most_memory: float
+    memory: float  # the most
 
 
 @dataclass(kw_only=True)
@@ -93,8 +92,7 @@ class ProcessWatch:
         first, last = looks[0], looks[-1]
         return Use(
             cpu=max(0.0, last.cpu_s - first.cpu_s) / max(last.at - first.at, 1e-9),
-            memory=last.memory / MEBIBYTE,
-            most_memory=max(look.memory for look in looks) / MEBIBYTE,
+            memory=max(look.memory for look in looks) / MEBIBYTE,
         )
 
 

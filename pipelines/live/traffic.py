@@ -7,6 +7,7 @@ import functools
 import math
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -200,9 +201,6 @@ class Traffic:
         wrong = [pair for pair in answered if not pair[1].is_right]
         shares = [difference.share for _, difference in answered if difference is not _UNREADABLE]
         largest = max(shares, default=0.0)
-        statuses: dict[str, int] = {}
-        for exchange in by_outcome[Outcome.ERROR]:
-            statuses[exchange.why] = statuses.get(exchange.why, 0) + 1
         failed = [*(exchange for exchange, _ in wrong), *by_outcome[Outcome.ERROR], *by_outcome[Outcome.LOST]]
         first = min(failed, key=lambda exchange: exchange.number, default=None)
         return Tally(
@@ -213,7 +211,7 @@ class Traffic:
             errors=len(by_outcome[Outcome.ERROR]),
             lost=len(by_outcome[Outcome.LOST]),
             largest_share=largest if math.isfinite(largest) else None,
-            statuses=statuses,
+            statuses=Counter(exchange.why for exchange in by_outcome[Outcome.ERROR]),
             first=None if first is None else self._failure(first),
         )
 
@@ -259,15 +257,10 @@ def interruptible(*traffics: Traffic) -> Iterator[None]:
 def added(first: Tally, second: Tally) -> Tally:
     """Return the counts of two measurements together, the first one before the second."""
     shares = (first.largest_share, second.largest_share)
-    names = {*first.statuses, *second.statuses}
+    counts = ("answered", "wrong", "unreadable", "flips", "errors", "lost")
     return Tally(
-        answered=first.answered + second.answered,
-        wrong=first.wrong + second.wrong,
-        unreadable=first.unreadable + second.unreadable,
-        flips=first.flips + second.flips,
-        errors=first.errors + second.errors,
-        lost=first.lost + second.lost,
+        **{name: getattr(first, name) + getattr(second, name) for name in counts},
         largest_share=None if None in shares else max(share for share in shares if share is not None),
-        statuses={name: first.statuses.get(name, 0) + second.statuses.get(name, 0) for name in sorted(names)},
+        statuses=dict(sorted((Counter(first.statuses) + Counter(second.statuses)).items())),
         first=first.first or second.first,
     )

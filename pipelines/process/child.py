@@ -322,7 +322,7 @@ class ChildEvents:
                     return reply
                 continue
             with self.in_time():
-                part = receive(child, child.events.fileno(), deadline, self.stage)
+                part = receive(child, deadline, self.stage)
             if not part:
                 return None
             if len(line) > _LONGEST_LINE:
@@ -364,8 +364,8 @@ def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
     return child.job.crash_error(msg, hint=HINT_OF_GARBAGE)
 
 
-def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> bytes:
-    """Return the next bytes from a pipe of the child; empty once it has ended or closed the pipe.
+def receive(child: StartedChild, deadline: float, stage: str) -> bytes:
+    """Return the next bytes of the child's events; empty once it has ended or closed the pipe.
 
     `deadline` is by the monotonic clock, and `stage` is for messages.
 
@@ -373,6 +373,7 @@ def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> byte
         TimeoutError: The deadline has passed.
         ParitygateError: It exceeds its memory limit; then it is ended.
     """
+    pipe = child.events.fileno()
     while True:
         # At its end, the pipe has everything that it wrote.
         has_ended = child.process.poll() is not None

@@ -9,13 +9,13 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.process.child import (
     ChildEvents,
     ChildJob,
-    Progress,
     result_of_child,
     start_child,
     stop_child,
@@ -37,11 +37,12 @@ class ServingChild:
     """
 
     def __init__(self, job: ChildJob) -> None:
-        theirs, self._requests = os.pipe()
+        theirs, ours = os.pipe()
+        self._requests = FileIO(ours, "wb")
         try:
             self.child = start_child(replace(job, args={**job.args, "requests": theirs}), inherited=(theirs,))
         except BaseException:
-            os.close(self._requests)
+            self._requests.close()
             raise
         finally:
             os.close(theirs)
@@ -49,22 +50,20 @@ class ServingChild:
 
     def close(self) -> None:
         """End the process."""
-        if self._requests >= 0:
-            os.close(self._requests)
-            self._requests = -1
+        self._requests.close()
         stop_child(self.child)
 
-    def ask(self, request: Mapping[str, Any], seconds: float, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Return the reply to a request, which has to come within so many seconds."""
         try:
-            os.write(self._requests, f"{json.dumps(request)}\n".encode())
+            self._requests.write(f"{json.dumps(request)}\n".encode())
         except BrokenPipeError:
             raise self._death() from None
-        return self.reply(seconds, progress)
+        return self.reply(seconds)
 
-    def reply(self, seconds: float, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    def reply(self, seconds: float) -> dict[str, Any]:
         """Return the next reply."""
-        reply = self.events.reply(time.monotonic() + seconds, progress)
+        reply = self.events.reply(time.monotonic() + seconds, lambda *_: None)
         if reply is None:
             raise self._death()
         return reply

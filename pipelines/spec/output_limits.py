@@ -10,8 +10,8 @@ from paritygate.pipelines.rules.table import RULES, Kind
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
-from paritygate.validate.measure.channel_axis import has_columns, infer_channel_axis
 from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.reference.channel_axis import has_columns, infer_channel_axis
 
 _COLUMNS_RANK = 2
 # The keys below `outputs.NAME` that hold a number for float outputs.

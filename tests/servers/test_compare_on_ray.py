@@ -146,10 +146,25 @@ def test_ray_gives_the_verdict_of_one_shard(work: Work, workers: str) -> None:
     wait_until(lambda: not any(map(is_alive, seen)))
 
 
+_SLOW = """
+import time
+
+
+def batches():
+    open(f"begun-{time.monotonic_ns()}", "a").close()
+    time.sleep(600)
+    yield {}
+"""
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_no_process_outlives_the_command(work: Work, number: signal.Signals, code: int) -> None:
-    with subprocess.Popen(work.command("--workers", "2"), cwd=work.folder) as driver:
-        wait_until(lambda: len(_jobs(driver.pid)) > 1)
+    (work.folder / "slow.py").write_text(_SLOW, encoding="utf-8")
+    for path in work.folder.glob("begun-*"):
+        path.unlink()
+    command = work.command("--workers", "2", "--samples", "slow:batches")
+    with subprocess.Popen(command, cwd=work.folder) as driver:
+        wait_until(lambda: len(list(work.folder.glob("begun-*"))) > 1)
         seen = _below(driver.pid)
         driver.send_signal(number)
         assert driver.wait(600) == code

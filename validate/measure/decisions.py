@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.signature import is_float_dtype, is_integer_dtype
+from paritygate.signature import TensorSpec, is_float_dtype, is_integer_dtype
 from paritygate.text import StrEnum, in_full, meant
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
 from paritygate.validate.measure.figures import DecisionStatistics
@@ -25,7 +25,6 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.signature import TensorSpec
     from paritygate.validate.measure.tolerance import Limits
 
 # From this rank on, an output holds many decisions a row, and needs the axis of the classes.

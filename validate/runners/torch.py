@@ -113,6 +113,9 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     )
     notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
     facts = replace(_torch_facts(device, precision_of_tensors(weights), notes), half_precision=half_dtype(weights))
+    if note is not None:
+        # A server may run the file as it is.
+        facts = replace(facts, provider_warnings=(f"{note}; your server must do so too",))
     return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 

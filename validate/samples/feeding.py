@@ -8,14 +8,13 @@ import numpy as np
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError
-from paritygate.signature import TensorSpec, is_integer_dtype
+from paritygate.signature import Dim, Signature, TensorSpec, is_integer_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from paritygate.signature import Dim, Signature
 
 _COLUMN_RANK = 2
 _PICTURE_RANK = 4

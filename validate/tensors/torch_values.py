@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from paritygate.errors import BackendError
 from paritygate.validate.runners.torch import TorchRunner, array_of
 from paritygate.validate.tensors.meter import Meter
-from paritygate.validate.tensors.tensor_graph import TORCH, TensorGraph, Weight, foreign_graph
+from paritygate.validate.tensors.tensor_graph import TORCH, Arrays, Feed, TensorGraph, Weight, foreign_graph
 from paritygate.validate.tensors.torch_places import Places
 from paritygate.validate.tensors.torch_recorder import Operation, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from paritygate.validate.tensors.tensor_graph import Arrays, Feed
 
 
 class TorchValues:

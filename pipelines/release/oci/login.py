@@ -26,8 +26,9 @@ def docker_login(host: str) -> str:
         config = json.loads(file.read_bytes())
         entries = {re.sub(r"^https?://|/.*$", "", name): entry for name, entry in config.get("auths", {}).items()}
         helper = config.get("credHelpers", {}).get(host) or config.get("credsStore") or ""
-        login = _from_helper(helper, host) if _HELPER.fullmatch(helper) else ""
-        return login or str(entries.get(host, {}).get("auth", ""))
+        return (_HELPER.fullmatch(helper) and _from_helper(helper, host)) or str(
+            entries.get(host, {}).get("auth") or ""
+        )
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, TypeError, AttributeError) as err:

@@ -1,7 +1,7 @@
 """Copy a release from an OCI registry into a repository, under the number that it has.
 
-Nothing is trusted before it is checked: the artifact has the digest of the reference, the release's manifest has the
-digest of its layer, and every other layer has the one that this manifest names. What is cut off is not published.
+Nothing is trusted before its digest is checked: that of the artifact, then that of the release's manifest, which names
+those of all other files. What is cut off is not published.
 """
 
 from __future__ import annotations
@@ -13,29 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
-from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
+from paritygate.errors import InputFileError, RepositoryError, UsageError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_bytes, digest_of_files, json_of
 from paritygate.pipelines.release.oci.push import FILE_PATH, MODEL
 from paritygate.pipelines.release.oci.reference import Reference
 from paritygate.pipelines.release.oci.registry import Registry, corrupt
-from paritygate.pipelines.release.repository.aliases import Note
-from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE, STATEMENT_FILE
+from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.difference import compare_files
 from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.log import append_record, read_state_of
-from paritygate.pipelines.release.repository.manifest import (
-    difference_of_release,
-    read_file,
-    read_manifest,
-    recorded_files,
-)
+from paritygate.pipelines.release.repository.manifest import difference_of_release, read_manifest, recorded_files
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.release import withdraw_unrecorded
-from paritygate.pipelines.release.repository.signature import SignatureStatus, check_signature
 from paritygate.pipelines.release.repository.state import ModelState
 from paritygate.pipelines.release.repository.store import release_folder, release_name
-from paritygate.pipelines.release.signing.keys import VerifyingKey
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import CONTENT
@@ -44,7 +36,6 @@ from paritygate.roots import Root
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _MOST_VERSION = 10**9
-_Layers = dict[str, tuple[str, int]]  # digest and size by file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,38 +48,39 @@ class Pulled:
     folder: Root
     files: int
     is_new: bool  # if not, the repository had it
-    signer: str | None  # fingerprint of the key that it was checked with; None without one
 
 
 def pull(
-    repository: Root,
-    reference: Reference,
-    progress: Callable[[str, int, int], None],
-    *,
-    note: Note,
-    key: VerifyingKey | None = None,
+    repository: Root, reference: Reference, progress: Callable[[str, int, int], None], *, who: str, host: str
 ) -> Pulled:
-    """Copy a release into a repository; with `key`, only if it is signed by it.
+    """Copy a release into a repository, and record by whom and on which host.
 
     Raises:
         UsageError: The reference has neither tag nor digest.
         InputFileError: There is no such artifact.
-        ArtifactIntegrityError: It is no release, is corrupt, or is not signed by `key`.
+        ArtifactIntegrityError: It is no release, or is corrupt.
         RepositoryError: The repository has another release of this number, or deleted it.
         StorageError: The registry refuses or does not answer, or the repository cannot be written.
     """
     registry, store = Registry(reference), store_of(repository)
     place, layers = _layers(registry, reference)
-    first = [name for name in (MANIFEST_FILE, SIGNATURE_FILE, STATEMENT_FILE) if name in layers]
+    total, done = sum(size for _, size in layers.values()), 0
+
+    def note(size: int) -> None:
+        nonlocal done
+        done += size
+        progress("pulling files", done, total)
+
     with store.staging() as staging:
         content = staging / CONTENT
-        _fetch(registry, layers, first, content, progress)
-        record, model = _checked(content, {name: digest for name, (digest, _) in layers.items()}, place, note, key)
-        version = record.version or 0
+        registry.download(*layers[MANIFEST_FILE], content / MANIFEST_FILE, note)
+        model, version, record = _checked(content, {name: digest for name, (digest, _) in layers.items()}, place)
+        record = replace(record, version=version, who=who, host=host)
         state, folder = read_state_of(repository, model), release_folder(repository, model, version)
         is_new = not _is_there(state, record, folder)
         if is_new:
-            _fetch(registry, layers, [name for name in layers if name not in first], content, progress)
+            for name in layers.keys() - {MANIFEST_FILE}:
+                registry.download(*layers[name], content / name, note)
             # A pull that was killed before it recorded the release left the same files.
             is_published = store.publish(staging, release_name(model, version))
             if not is_published and not difference_of_release(folder, record)[0].is_empty:
@@ -100,26 +92,17 @@ def pull(
             except BaseException:
                 withdraw_unrecorded(staging, repository, model, version)
                 raise
-    signer = None if key is None else key.fingerprint
-    return Pulled(
-        model=model,
-        version=version,
-        reference=place,
-        folder=folder,
-        files=len(layers),
-        is_new=is_new,
-        signer=signer,
-    )
+    return Pulled(model=model, version=version, reference=place, folder=folder, files=len(layers), is_new=is_new)
 
 
-def _layers(registry: Registry, reference: Reference) -> tuple[str, _Layers]:
-    """Return the place of an artifact with its digest, and its layers."""
+def _layers(registry: Registry, reference: Reference) -> tuple[str, dict[str, tuple[str, int]]]:
+    """Return the place of an artifact with its digest, and of each file digest and size."""
     which = reference.digest or reference.tag
     if which is None:
         raise UsageError(f"{reference} has neither tag nor digest", hint=f"write for example {reference}:3")
     content = registry.manifest(which)
     if content is None:
-        raise InputFileError(f"there is no {reference}", hint="check name and tag, or push it first")
+        raise InputFileError(f"the registry has no {reference}", hint="check name and tag, or push it first")
     place = f"{registry.place}@{digest_of_bytes(content)}"
     try:
         data = json_of(content.decode())
@@ -135,51 +118,29 @@ def _layers(registry: Registry, reference: Reference) -> tuple[str, _Layers]:
     return place, layers
 
 
-def _fetch(
-    registry: Registry, layers: _Layers, names: list[str], folder: Path, progress: Callable[[str, int, int], None]
-) -> None:
-    total, done = sum(layers[name][1] for name in names), 0
-
-    def note(size: int) -> None:
-        nonlocal done
-        done += size
-        progress("pulling files", done, total)
-
-    for name in names:
-        registry.download(*layers[name], folder / name, note)
-
-
-def _checked(
-    content: Path, digests: Mapping[str, str], place: str, note: Note, key: VerifyingKey | None
-) -> tuple[Record, str]:
-    """Return the record of a release whose manifest is there, and its model, once both are checked."""
+def _checked(content: Path, digests: Mapping[str, str], place: str) -> tuple[str, int, Record]:
+    """Return model and version of a release, and its record, once the manifest in a folder is checked."""
     record = Record(
         kind=RecordKind.RELEASED,
         time=utc_now(),
         manifest=digests[MANIFEST_FILE],
-        reason=f"pulled from {place}",
         signature=digests.get(SIGNATURE_FILE),
-        who=note.who,
-        host=note.host,
+        reason=f"pulled from {place}",
     )
     manifest = read_manifest(content, record)
-    difference = compare_files(digests, recorded_files(manifest, record))
     try:
+        difference = compare_files(digests, recorded_files(manifest, record))
         model, version = check_name("model", str(manifest["model"])), int(manifest["version"])
-        despite, trust = str(manifest.get("despite", "")), str(manifest.get("trust", ""))
-        problem = str(difference) if not difference.is_empty else _problem(manifest, despite, trust)
+        record = replace(record, despite=str(manifest.get("despite", "")), trust=str(manifest.get("trust", "")))
+        problem = str(difference) if not difference.is_empty else _problem(manifest, record)
     except (UsageError, ValueError, LookupError, TypeError, AttributeError) as err:
         problem = f"{type(err).__name__}: {err}"
     if problem:
         raise corrupt(place, f"its manifest does not describe it ({problem})")
-    if key is not None:
-        signed = check_signature(manifest, digests, lambda name: read_file(content, name), key, (model, version))
-        if signed.status is not SignatureStatus.VALID:
-            raise ArtifactIntegrityError(f"{place} is refused: {signed}", hint="give the key of those who released it")
-    return replace(record, version=version, despite=despite, trust=trust), model
+    return model, version, record
 
 
-def _problem(manifest: Mapping[str, Any], despite: str, trust: str) -> str:
+def _problem(manifest: Mapping[str, Any], record: Record) -> str:
     """Return what in a manifest contradicts its files; a later promotion relies on it. Empty if nothing does."""
     for entry in manifest["variants"]:
         start, evidence = f"{entry['name']}/", entry["evidence"]
@@ -189,8 +150,8 @@ def _problem(manifest: Mapping[str, Any], despite: str, trust: str) -> str:
         is_measured = (evidence["verdict"], evidence["artifact"]) == ("pass", digest) if evidence else False
         if digest != entry["digest"] or not (is_measured or entry["role"] == "source"):
             return f"{entry['name']} is not what passed"
-    is_same = manifest.get("identity") in {None, identity_of(manifest["variants"], despite, trust)}
-    is_number = 0 < manifest["version"] < _MOST_VERSION
+    is_same = manifest.get("identity") in {None, identity_of(manifest["variants"], record.despite, record.trust)}
+    is_number = 0 < manifest["version"] < _MOST_VERSION and manifest["variants"]
     return "" if is_same and is_number else f"version {manifest['version']}, identity {manifest.get('identity')}"
 
 

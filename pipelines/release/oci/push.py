@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import RepositoryError
+from paritygate.errors import RepositoryError, UsageError
 from paritygate.files import digest_of_bytes, json_bytes, json_of
 from paritygate.pipelines.release.bom import bom_of
 from paritygate.pipelines.release.oci.reference import Reference
@@ -47,7 +47,8 @@ class Pushed:
 
     model: str
     version: int
-    reference: str  # with tag and digest
+    tag: str
+    reference: str  # with the digest
     is_new: bool  # the tag was not at it before
     is_validated: bool
     referrers: Mapping[str, str]  # the digest of each by its type
@@ -60,11 +61,13 @@ def push(
     """Copy a release whose files are verified first, and tag it last; the default tag is its version.
 
     Raises:
-        UsageError: There is no such release.
+        UsageError: There is no such release, or the reference has a digest.
         ArtifactIntegrityError: The release is corrupt.
         RepositoryError: The default tag is at something else.
         StorageError: The registry refuses, or does not answer.
     """
+    if reference.digest is not None:
+        raise UsageError(f"{reference} has a digest (expected a tag)", hint="leave out the @ and the digest")
     details = show(repository, model, which)
     check_release(repository, details)
     registry, tag = Registry(reference), reference.tag or str(details.version)
@@ -113,7 +116,8 @@ def push(
     return Pushed(
         model=details.model,
         version=details.version,
-        reference=f"{registry.place}:{tag}@{subject['digest']}",
+        tag=tag,
+        reference=f"{registry.place}@{subject['digest']}",
         is_new=is_new,
         is_validated=is_validated,
         referrers={kind: each["digest"] for kind, each in referrers.items()},
@@ -158,7 +162,7 @@ def _descriptor(kind: str, digest: str, size: int, name: str = "") -> dict[str, 
 
 
 def _list(registry: Registry, subject: str, referrers: list[dict[str, Any]]) -> None:
-    """Add artifacts to the index that stands for the list of a registry without one."""
+    """Add artifacts to the index that a registry without the API has under a tag."""
     tag, digests = subject.replace(":", "-"), {each["digest"] for each in referrers}
     before = json_of((registry.manifest(tag) or b"{}").decode()).get("manifests", [])
     others = [each for each in before if each["digest"] not in digests]

@@ -20,7 +20,7 @@ _LOOPBACK = re.compile(r"(?:localhost|127(?:\.\d{1,3}){3})(?::\d+)?", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """Name a repository in a registry, and perhaps an artifact there by tag, digest or both."""
+    """Name a repository in a registry, and perhaps an artifact there; a digest counts more than a tag."""
 
     host: str
     name: str
@@ -28,8 +28,9 @@ class Reference:
     digest: str | None = None
 
     def __str__(self) -> str:
-        tag, digest = self.tag and f":{self.tag}", self.digest and f"@{self.digest}"
-        return f"{self.host}/{self.name}{tag or ''}{digest or ''}"
+        # With both, the name of the tag would be taken for a password before the @.
+        end = f"@{self.digest}" if self.digest else f":{self.tag}" if self.tag else ""
+        return f"{self.host}/{self.name}{end}"
 
 
 def is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,26 +30,26 @@ _MOST_MANIFEST_BYTES = 4 << 20
 _BLOCK = 1 << 20
 _SILENCE_S = 60.0
 _CODE = re.compile("[A-Z_]{1,40}")
+_NO_LOGIN = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _WORD = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Registry:
-    """One repository in a registry."""
+    """One repository in a registry.
+
+    Its calls raise StorageError if the registry refuses or does not answer.
+    """
 
     def __init__(self, reference: Reference) -> None:
-        self._host, self.place = reference.host, str(Reference(host=reference.host, name=reference.name))
+        self._host, self.place = reference.host, str(replace(reference, tag=None, digest=None))
         is_here = is_loopback(reference.host)
-        self._base = f"{'http' if is_here else 'https'}://{reference.host}/v2/{reference.name}/"
+        self._origin = f"{'http' if is_here else 'https'}://{reference.host}/"
+        self._base = f"{self._origin}v2/{reference.name}/"
         self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
         self._login = ""
 
     def manifest(self, which: str) -> bytes | None:
-        """Return the manifest or index at a tag or digest; None if there is none.
-
-        Raises:
-            ArtifactIntegrityError: It has another digest, or is too large.
-            StorageError: The registry refuses, or does not answer.
-        """
+        """Return a manifest or index by tag or digest, None if there is none; ArtifactIntegrityError if it differs."""
         with self._ask("GET", f"manifests/{which}", headers={"Accept": f"{MANIFEST}, {INDEX}"}) as answer:
             if answer.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -73,11 +74,10 @@ class Registry:
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
 
     def download(self, digest: str, size: int, path: Path, note: Callable[[int], None]) -> None:
-        """Write a blob to a new file, which may only be read, and check its digest; `note` gets the sizes of its parts.
+        """Write a blob to a new file, which may only be read; `note` gets the sizes of its parts.
 
         Raises:
             ArtifactIntegrityError: It is missing, cut off or another one.
-            StorageError: The registry refuses or does not answer, or the file cannot be written.
         """
         state = hashlib.sha256()
         with self._ask("GET", f"blobs/{digest}") as answer, storage_errors(path):
@@ -103,35 +103,29 @@ class Registry:
     def _ask(
         self, method: str, path: str, *, body: Path | bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Any:  # noqa: ANN401 - likewise
-        """Return the answer to a request, which is sent once more with a login where that is needed.
+        """Return the answer to a request, which is repeated with a login if it needs one.
 
-        That something is not there is an answer only to a request without body.
-
-        Raises:
-            StorageError: The registry refuses, or does not answer.
+        A missing thing is an answer too, but only to a request without body.
         """
-        answer = self._send(method, path, body, headers or {})
-        if answer.status == HTTPStatus.UNAUTHORIZED and self._log_in(answer.headers.get("WWW-Authenticate", "")):
-            answer.close()
-            answer = self._send(method, path, body, headers or {})
-        is_missing = body is None and answer.status == HTTPStatus.NOT_FOUND
-        if not is_missing and not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise self._refused(answer)
-        return answer
-
-    def _send(self, method: str, path: str, body: Path | bytes | None, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - likewise
         url = urljoin(self._base, path)
-        with self._errors(), contextlib.ExitStack() as stack:
-            data = stack.enter_context(body.open("rb")) if isinstance(body, Path) else body
-            size = body.stat().st_size if isinstance(body, Path) else len(body or b"")
-            length = {} if body is None else {"Content-Length": str(size)}
-            request = urllib.request.Request(url, data, {**headers, **length}, method=method)  # noqa: S310 - of the registry
-            if self._login and url.startswith(self._base.partition("/v2/")[0] + "/"):
-                # A store of blobs, to which it redirects, must not get it.
-                request.add_unredirected_header("Authorization", self._login)
-            return self._opened(request)
+        for is_last in (False, True):
+            with self._errors(), contextlib.ExitStack() as stack:
+                data = stack.enter_context(body.open("rb")) if isinstance(body, Path) else body
+                length = {"Content-Length": str(body.stat().st_size)} if isinstance(body, Path) else {}
+                request = urllib.request.Request(url, data, {**(headers or {}), **length}, method=method)  # noqa: S310 - of the registry
+                # A store of blobs, to which the registry may lead, must not get the login.
+                answer = self._open(request, self._login if url.startswith(self._origin) else "")
+            if (body is None and answer.status == HTTPStatus.NOT_FOUND) or answer.status < HTTPStatus.MULTIPLE_CHOICES:
+                return answer
+            is_unknown = answer.status == HTTPStatus.UNAUTHORIZED and not is_last
+            if not is_unknown or not self._log_in(answer.headers.get("WWW-Authenticate", "")):
+                break
+            answer.close()
+        raise self._refused(answer)
 
-    def _opened(self, request: urllib.request.Request) -> Any:  # noqa: ANN401 - likewise
+    def _open(self, request: urllib.request.Request, login: str) -> Any:  # noqa: ANN401 - likewise
+        if login:
+            request.add_unredirected_header("Authorization", login)
         try:
             return self._opener.open(request, timeout=_SILENCE_S)
         except urllib.error.HTTPError as err:
@@ -140,24 +134,19 @@ class Registry:
     def _log_in(self, challenge: str) -> bool:
         """Do what a registry demands before it answers; return whether that is possible."""
         kind, _, rest = challenge.partition(" ")
-        words, login = dict(_WORD.findall(rest)), docker_login(self._host)
-        if kind.lower() == "basic":
-            self._login = f"Basic {login}"
-            return bool(login)
+        words, password = dict(_WORD.findall(rest)), docker_login(self._host)
+        basic = password and f"Basic {password}"
         realm = urlsplit(words.get("realm", ""))
-        is_safe = realm.scheme == "https" or (is_loopback(self._host) and is_loopback(realm.netloc))
-        if kind.lower() != "bearer" or not is_safe:
-            return False
-        query = urlencode({name: words[name] for name in ("service", "scope") if name in words})
-        request = urllib.request.Request(f"{realm.geturl()}?{query}")  # noqa: S310 - checked above
-        if login:
-            request.add_unredirected_header("Authorization", f"Basic {login}")
-        with self._errors(), self._opened(request) as answer:
-            if answer.status != HTTPStatus.OK:
-                return False
-            token = json.loads(answer.read(_BLOCK))
-        self._login = f"Bearer {token.get('token') or token.get('access_token')}"
-        return True
+        if kind.lower() == "basic":
+            self._login = basic
+        elif realm.scheme == "https" or (is_loopback(self._host) and is_loopback(realm.netloc)):
+            query = urlencode({name: words[name] for name in ("service", "scope") if name in words})
+            request = urllib.request.Request(f"{realm.geturl()}?{query}")  # noqa: S310 - checked above
+            with self._errors(), self._open(request, basic) as answer:
+                data = json.loads(answer.read(_BLOCK)) if answer.status == HTTPStatus.OK else {}
+                token = data.get("token") or data.get("access_token")
+            self._login = f"Bearer {token}" if token else ""
+        return bool(self._login)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -175,9 +164,10 @@ class Registry:
         with contextlib.suppress(Exception), answer:
             code = _CODE.fullmatch(json.loads(answer.read(_BLOCK))["errors"][0]["code"])
         msg = f"the registry refused {self.place}: HTTP {answer.status}{f' {code[0]}' if code else ''}"
-        if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return StorageError(msg, hint="log in as a user who may do this", command=f"docker login {self._host}")
-        return StorageError(msg, hint="check the name and the registry, and repeat the command")
+        command = f"docker login {self._host}" if answer.status in _NO_LOGIN else ""
+        return StorageError(
+            msg, hint="log in as a user who may do this" if command else "check the name", command=command
+        )
 
 
 def corrupt(what: str, why: str) -> ArtifactIntegrityError:

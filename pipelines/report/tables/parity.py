@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult, OutputResult
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
-    from paritygate.pipelines.report.tables.table import Cell
     from paritygate.validate.detections.figures import MatchStatistics
     from paritygate.validate.measure.figures import DecisionStatistics
 

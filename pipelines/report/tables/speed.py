@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from paritygate.pipelines.benchmark.result import SOURCE
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
 from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number, size_words, times
-from paritygate.pipelines.report.tables.table import Table, figure, heads, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, text
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
-    from paritygate.pipelines.report.tables.table import Cell
 
 _POINT_TITLES = (
     "batch size", "concurrency", "p50 ms", "p95 ms", "p99 ms", "calls", "rows per s", "speed-up",

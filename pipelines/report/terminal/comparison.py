@@ -28,6 +28,7 @@ from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import as_message, counted
 
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
+_OF_NUMPY = {"function", "recorded outputs"}
 # Other kinds of candidates are recorded outputs.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
 # A message quotes lines like this, and ends like this if they are a log's.
@@ -65,11 +66,14 @@ def _table(result: ComparisonResult) -> Table:
 def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[str]:
     yield from screen_table(comparison_summary(result), width)
     yield from remark_lines(comparison_remarks(result), width)
-    if result.candidate.kind != "recording" and any(
-        check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
-    ):
-        # Recorded outputs have the names under which they were recorded.
+    failed = {check.name for check in result.checks if check.status == "fail"}
+    # Recorded outputs have the names under which they were recorded.
+    if result.candidate.kind != "recording" and failed & _NAMES_DIFFER:
         words = "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
+        yield from wrapped(words, width=width)
+    # NumPy computes in float64 where nothing says otherwise.
+    if "contract.dtype" in failed and _OF_NUMPY & {result.reference.kind, result.candidate.kind}:
+        words = "hint: convert the outputs to the other side's dtype, as y.astype('float32') does"
         yield from wrapped(words, width=width)
     yield from wrapped(_verdict_line(result), width=width)
 

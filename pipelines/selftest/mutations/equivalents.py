@@ -16,7 +16,7 @@ import numpy as np
 
 from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.models.onnx.graph import graphs_in
-from paritygate.pipelines.selftest.mutations.graph_edit import needs_of_nodes
+from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit, needs_of_nodes
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.pipelines.selftest.mutations.rows import sliced
 from paritygate.text import counted, first_line, one_or_many
@@ -25,7 +25,6 @@ from paritygate.validate.probes.graph.constants import attribute_of
 if TYPE_CHECKING:
     import onnx
 
-    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 _NEWER_BY = (3, 2, 1)
 _DEFAULT_EPSILON = 1e-5

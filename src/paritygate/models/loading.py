@@ -123,8 +123,8 @@ def kind_of_live(model: object) -> SourceKind:
             return SourceKind.FUNCTION
     msg = f"a {type(model).__module__}.{type(model).__qualname__} is not a model"
     hint = (
-        "give a path, module:callable, a torch.nn.Module, a keras.Model, or a function that takes a mapping of arrays "
-        "and returns one"
+        "give a path, module:callable, a torch.nn.Module, a keras.Model, a list of stages, or a function that takes a "
+        "mapping of arrays and returns one"
     )
     raise UsageError(msg, hint=hint)
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file, digest_of_json
 from paritygate.models.digest import files_of_model
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 
 if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
-    from paritygate.models.source import ModelRef
 
 
 def digest_of_recorded(model: Mapping[str, Any]) -> str | None:

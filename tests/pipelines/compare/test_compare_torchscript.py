@@ -75,3 +75,12 @@ def test_outputs_without_names_are_those_of_the_other_side_or_called_by_their_or
     assert called.data["verdict"] == ("fail" if code else "pass")
     # A process of its own asks the candidate afresh: it is to have the same names there.
     assert called.data["probes"]["asked"]["fresh"]["error"] == ""
+
+
+def test_a_file_that_was_saved_in_train_mode_warns(traces: Desk) -> None:
+    torch.jit.script(_Net().train()).save(str(traces.folder / "train.pt"))
+
+    called = traces.json("compare", "net:load", "train.pt", "--samples", "inputs.npz", "--probes", "none")
+
+    (check,) = [check for check in called.data["checks"] if check["name"] == "provider"]
+    assert (called.code, check["status"]) == (0, "warning")

@@ -201,6 +201,35 @@ def test_load_judges_a_chain_by_the_answers_of_the_source(
     assert (data["wrong"], data["answers"]) == ((8, 48) if settings else (0, 96))
 
 
+@pytest.mark.parametrize("mean", [0.5, 0.45])
+def test_another_normalisation_of_pictures_is_named_although_its_values_are_many(mean: float) -> None:
+    random = np.random.default_rng(2)
+    pictures = random.integers(0, 256, size=(48, 48, 48, 3), dtype=np.uint8)
+    weights = random.normal(size=(48 * 48 * 3, 2)).astype(np.float32) / 100
+
+    def prepared(array: np.ndarray, mean: float) -> np.ndarray:
+        return (array.astype(np.float32) / 255 - np.float32(mean)) / np.float32(0.5)
+
+    def scores(arrays: dict[str, Any]) -> dict[str, Any]:
+        return {"scores": arrays["pixels"].reshape(len(arrays["pixels"]), -1) @ weights}
+
+    class Handler(QuietHandler):
+        def post(self) -> None:
+            asked = np.asarray(json.loads(self.body())["pictures"], dtype=np.uint8)
+            # Far more bytes than the scores have.
+            self.send(json.dumps({"pixels": prepared(asked, mean).tolist()}).encode())
+
+    mapping = {"request": {"inputs": {"picture": "pictures"}}, "response": {"outputs": {"pixels": "pixels"}}}
+    trained = [("normalise", lambda arrays: {"pixels": prepared(arrays["picture"], 0.5)}), ("model", scores)]
+    with serving(Handler) as url:
+        served = [("normalise", f"{url}/normalise", mapping), ("model", scores)]
+        result = pg.compare(trained, served, samples={"picture": pictures}, probes="none")
+
+    assert result.verdict == ("pass" if mean == 0.5 else "fail"), str(result)
+    named = [words.values for cause in result.causes for words in cause.words if words.key == "stage.differs"]
+    assert [values["name"] for values in named] == ([] if mean == 0.5 else ["normalise"])
+
+
 @pytest.mark.parametrize(
     ("stage", "message"),
     [
@@ -213,3 +242,13 @@ def test_load_judges_a_chain_by_the_answers_of_the_source(
 def test_a_stage_that_is_none_is_wrong_usage(films: Films, stage: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         _compare(films, [stage, *films.code.served()[1:]])
+
+
+def test_a_server_that_is_gone_is_no_fault_of_a_stage(films: Films) -> None:
+    chain = films.code.served()
+    # Nobody listens at this port.
+    chain[1] = ("model", "http://127.0.0.1:1/v1/models/films")
+
+    result = _compare(films, chain)
+
+    assert (result.verdict, result.exit_code, result.rows) == ("error", 5, 0), str(result)

@@ -125,7 +125,9 @@ def under(tmp_path: Path) -> Callable[..., Any]:
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        found = json.loads(done.stdout)
+        sys.stdout.write(f"{condition}: {len(found)} outcomes\n")
+        return found
 
     return run
 

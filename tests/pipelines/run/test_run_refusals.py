@@ -315,7 +315,7 @@ def _pid_of_child(desk: Desk) -> int:
     ("stage", "number", "code", "word"),
     [
         ("export", signal.SIGINT, 130, "interrupted"),
-        ("record", signal.SIGINT, 130, "interrupted"),
+        pytest.param("record", signal.SIGINT, 130, "interrupted", marks=pytest.mark.thorough),
         ("compare", signal.SIGINT, 130, "interrupted"),
         ("compare", signal.SIGTERM, 143, "terminated"),
     ],

@@ -60,19 +60,22 @@ def _of_one_shard(desk: Desk, *more: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 @pytest.mark.children
-def test_workers_give_the_verdict_of_one_shard(desk: Desk) -> None:
+def test_workers_give_the_verdict_of_one_shard_and_keep_their_process(desk: Desk) -> None:
     desk.onnx()
     desk.onnx("wrong.onnx", fill=0.5)
-    desk.samples()
-    # Two batches are two shards.
-    size = ("--batch-size", "60")
-    assert desk.call("record", "model.onnx", "--samples", "inputs.npz", *size, "--out", "reference").code == 0
-    wanted = _of_one_shard(desk, *size)
+    # Another size of the file, because Python may keep code of the same second and size.
+    desk.module("slow", _SLOW.replace("IS_SLOW", "False"))
+    samples = ("--samples", "slow:batches")
+    assert desk.call("record", "model.onnx", *samples, "--out", "reference").code == 0
+    wanted = _of_one_shard(desk, *samples)
+    note = "import os, pathlib; pathlib.Path(f'pid-{os.getpid()}').touch()"
+    desk.module("slow", _SLOW.replace("IS_SLOW", "False").replace("import time", note, 1))
 
-    called = desk.json("compare", "reference", "wrong.onnx", *_OPTIONS, *size, "--workers", "2")
+    called = desk.json("compare", "reference", "wrong.onnx", *_OPTIONS, *samples, "--workers", "2")
     assert called.code == 1, called
     assert without_times(called.data) == wanted
-    assert "2 shards" in called.err
+    assert "8 shards" in called.err
+    assert 1 <= len(list(desk.folder.glob("pid-*"))) <= 2
 
 
 @pytest.mark.parametrize(

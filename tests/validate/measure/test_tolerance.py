@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
-from paritygate.validate.measure.channel_axis import infer_channel_axis
 from paritygate.validate.measure.precision_steps import Step
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs, ulp_of
 from paritygate.validate.measure.tolerance import (
@@ -26,6 +25,7 @@ from paritygate.validate.measure.tolerance import (
     limits_for,
     looser_than_default,
 )
+from paritygate.validate.reference.channel_axis import infer_channel_axis
 
 
 def _limits(values: NDArray[np.generic], precision: Precision = Precision.FP32, **declared: float) -> Limits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -159,7 +159,7 @@ class EndpointRunner(Runner):
 
 
 def answer_of(
-    server: Server, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec], *, is_described: bool = True
+    server: Server, feed: Arrays, outputs: Sequence[TensorSpec], *, is_described: bool = True
 ) -> dict[str, NDArray[np.generic]]:
     """Return the answer of a server, which has to have these outputs; the server may describe them.
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import json_option, quiet_option, repository_option
 from paritygate.roots import Root
 
 
 @click.command("pull")
 @click.argument("reference", metavar="HOST/NAME:TAG")
-@click.option(
-    "--key",
-    type=LocalPath(path_type=Path),
-    metavar="PUB",
-    help="Require that the release is signed by this public key, a PEM file.",
-)
 @repository_option
 @quiet_option
 @json_option
-def command(reference: str, *, key: Path | None, repository: Root, quiet: bool, json_target: str | None) -> int:
+def command(reference: str, *, repository: Root, quiet: bool, json_target: str | None) -> int:
     """Copy a release from an OCI registry into a repository, under the version that it has. No alias moves.
 
     Digests are checked before anything is published. A version that is there already, with other files, stays.
@@ -29,8 +21,7 @@ def command(reference: str, *, key: Path | None, repository: Root, quiet: bool, 
 
     \b
     Example:
-      convert-and-validate pull registry.example/team/scores:3 --key key.pub
-      convert-and-validate verify scores 3 --key key.pub
+      convert-and-validate pull registry.example/team/scores:3
     """
     import platform
 
@@ -39,14 +30,17 @@ def command(reference: str, *, key: Path | None, repository: Root, quiet: bool, 
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.oci.pull import pull
     from paritygate.pipelines.release.oci.reference import parse_reference
-    from paritygate.pipelines.release.repository.aliases import Note
-    from paritygate.pipelines.release.signing.keys import read_verifying_key
-    from paritygate.pipelines.report.terminal.registry import print_pulled
+    from paritygate.pipelines.release.repository.commands import command_on
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.screen import command_lines, wrapped
 
-    place, verifying_key = parse_reference(reference), None if key is None else read_verifying_key(key)
-    note = Note(who=user_name(), host=platform.node())
+    place = parse_reference(reference)
     with progress_of(f"pull {place}", is_quiet=quiet) as progress:
-        pulled = pull(repository, place, progress, note=note, key=verifying_key)
-    print_pulled(pulled, repository, is_quiet=quiet, to_stderr=json_target == "-")
+        pulled = pull(repository, place, progress, who=user_name(), host=platform.node())
+    done = "pulled" if pulled.is_new else "there already"
+    print_lines(wrapped(f"{pulled.model} version {pulled.version}: {done}: {pulled.reference}"), err=json_target == "-")
+    if not quiet:
+        verify = command_on(repository, "verify", pulled.model, str(pulled.version))
+        print_lines(command_lines(f"next: {verify}"), err=json_target == "-")
     write_json(json_target, {"schema_version": 1, **to_data(pulled)})
     return 0

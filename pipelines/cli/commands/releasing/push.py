@@ -32,7 +32,8 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
     from paritygate.pipelines.release.compared import parse_release
     from paritygate.pipelines.release.oci.push import push
     from paritygate.pipelines.release.oci.reference import parse_reference
-    from paritygate.pipelines.report.terminal.registry import print_pushed
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.screen import wrapped
 
     model, which, variant = parse_release(release)
     if variant is not None:
@@ -40,6 +41,9 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
     place = parse_reference(reference)
     with progress_of(f"push {model}", is_quiet=quiet) as progress:
         pushed = push(repository, model, which, place, progress)
-    print_pushed(pushed, is_quiet=quiet, to_stderr=json_target == "-")
+    done = "pushed" if pushed.is_new else "there already"
+    status = "validated" if pushed.is_validated else "none, because not every variant passed in its own runtime"
+    line = f"{model} version {pushed.version}, tag {pushed.tag}: {done}: {pushed.reference}, status: {status}"
+    print_lines(wrapped(line), err=json_target == "-")
     write_json(json_target, {"schema_version": 1, **to_data(pushed)})
     return 0

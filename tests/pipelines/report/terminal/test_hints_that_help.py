@@ -278,3 +278,10 @@ def test_a_spec_with_inputs_alone_is_told_how_to_get_both(desk: Desk) -> None:
         "hint: add for example outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or leave both out to read them "
         "from the source; for a PyTorch module, the message then shows both to paste\n"
     )
+
+
+def test_outputs_of_numpy_in_another_dtype_are_answered_with_a_conversion(bench: Bench) -> None:
+    y = bench.normal(40, 3)
+
+    assert "astype('float32')" in bench.given({"y": y.astype(np.float64)}, {"y": y}).out
+    assert "astype" not in bench.given({"y": y}, {"y": y + np.float32(1)}).out

@@ -29,6 +29,8 @@ from paritygate.pipelines.release.repository import (
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.signature import SignatureStatus
+from paritygate.pipelines.release.signing.keys import read_signing_key, read_verifying_key
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.roots import Root, root_of
 
@@ -41,8 +43,8 @@ def _push(root: Root, registry: Any_, tag: str = "", which: str = "1", model: st
     return push(root, model, which, parse_reference(f"{registry.host}/team/scores{tag}"), lambda *_: None)
 
 
-def _pull(root: Root, reference: str, **options: Any) -> Pulled:  # noqa: ANN401 - handed on
-    return pull(root, parse_reference(reference), lambda *_: None, note=Note(who="me", host="here"), **options)
+def _pull(root: Root, reference: str) -> Pulled:
+    return pull(root, parse_reference(reference), lambda *_: None, who="me", host="here")
 
 
 def _is_empty(root: Path) -> bool:
@@ -57,8 +59,8 @@ def test_a_release_comes_back_byte_for_byte_with_what_proves_it(
     pulled = _pull(tmp_path / "other", f"{registry.host}/team/scores:1")
 
     assert digests_below(tmp_path / "other/store") == digests_below(repository / "store")
-    assert (pulled.model, pulled.version, pulled.is_new, pulled.signer) == (_MODEL, 1, True, None)
-    assert pushed.reference == pulled.reference.replace("@", ":1@")
+    assert (pulled.model, pulled.version, pulled.is_new) == (_MODEL, 1, True)
+    assert (pushed.reference, pushed.tag) == (pulled.reference, "1")
     verification = verify_release(tmp_path / "other", _MODEL, 1)
     assert (verification.is_intact, verification.files_checked) == (True, pulled.files)
     (record,) = read_records(tmp_path / "other", _MODEL)
@@ -80,6 +82,29 @@ def test_a_release_comes_back_byte_for_byte_with_what_proves_it(
     assert not _push(repository, registry).is_new
     assert not _pull(tmp_path / "other", f"{registry.host}/team/scores:1").is_new
     assert len(read_records(tmp_path / "other", _MODEL)) == 1
+
+
+def test_a_signature_refers_to_its_release_and_comes_back(
+    small: SmallRegistry, tmp_path: Path, make_candidate: Make
+) -> None:
+    pytest.importorskip("securesystemslib", reason="securesystemslib is not installed")
+    from cryptography.hazmat.primitives import serialization as to
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
+    (tmp_path / "key.pem").write_bytes(private)
+    public = key.public_key().public_bytes(to.Encoding.PEM, to.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "key.pub").write_bytes(public)
+    promote(tmp_path / "repository", make_candidate(signer=read_signing_key(tmp_path / "key.pem")))
+
+    pushed = _push(tmp_path / "repository", small)
+    _pull(tmp_path / "other", f"{small.host}/team/scores:1")
+
+    assert {kind.split(".")[1] for kind in pushed.referrers} == {"paritygate", "dsse", "dev", "cyclonedx+json"}
+    found = verify_release(tmp_path / "other", _MODEL, 1, key=read_verifying_key(tmp_path / "key.pub"))
+    assert found.signature is not None
+    assert found.signature.status is SignatureStatus.VALID
 
 
 @pytest.mark.parametrize("version", ["0_1_0", "0_2_0"])
@@ -196,6 +221,8 @@ def _rename(artifact: dict[str, Any], name: str) -> None:
         lambda _, manifest: manifest["variants"][0].update(evidence=None),
         lambda _, manifest: manifest["variants"][0].update(name="../outside"),
         lambda _, manifest: manifest["files"].pop("evidence.json"),
+        lambda _, manifest: manifest.pop("files"),
+        lambda _, manifest: manifest.update(variants=[]),
     ],
 )
 def test_a_forged_manifest_is_refused_and_nothing_is_left(
@@ -320,8 +347,10 @@ def test_a_registry_that_does_not_answer_is_one_clear_error(reference: str, tmp_
 
 
 def test_what_is_not_there_is_wrong_input(small: SmallRegistry, tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match="there is no"):
+    with pytest.raises(InputFileError, match="has no"):
         _pull(tmp_path / "other", f"{small.host}/team/scores:1")
+    with pytest.raises(UsageError, match="has a digest"):
+        _push(tmp_path, small, f"@sha256:{'0' * 64}")
     with pytest.raises(UsageError, match="neither tag nor digest"):
         _pull(tmp_path / "other", f"{small.host}/team/scores")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.pipelines.repository.oci.registries import LOGIN, PASSWORD, TOKEN, USER, SmallRegistry, small_registry
 
+from paritygate.addresses import without_secrets
 from paritygate.errors import InputFileError, StorageError, UsageError
 from paritygate.pipelines.release.oci.pull import pull
 from paritygate.pipelines.release.oci.push import push
 from paritygate.pipelines.release.oci.reference import parse_reference
-from paritygate.pipelines.release.repository.aliases import Note
 
 
 def _configure(tmp_path: Path, content: object) -> None:
@@ -24,7 +24,7 @@ def _configure(tmp_path: Path, content: object) -> None:
 def _copy(repository: Path, small: SmallRegistry, target: Path) -> None:
     reference = parse_reference(f"{small.host}/team/scores:1")
     push(repository, "klue-sts", "prod", reference, lambda *_: None)
-    pull(target, reference, lambda *_: None, note=Note())
+    pull(target, reference, lambda *_: None, who="me", host="here")
 
 
 def _write_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,4 +152,5 @@ def test_a_place_in_a_registry_has_its_parts(text: str, parts: tuple[str | None,
     found = parse_reference(text)
 
     assert (found.host, found.name, found.tag, found.digest) == parts
-    assert str(found) == text.removeprefix("oci://")
+    # A message takes what is before an @ for a secret.
+    assert without_secrets(f"see {found}") == f"see {text.removeprefix('oci://')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paritygate.validate.measure.channel_axis import axis_of_units
+from paritygate.validate.reference.channel_axis import axis_of_units
 
 
 @pytest.mark.parametrize(
