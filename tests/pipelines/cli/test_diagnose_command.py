@@ -81,6 +81,24 @@ def test_a_comparison_that_fails_names_the_command_that_diagnoses_it() -> None:
 
 
 @pytest.mark.usefixtures("models")
+def test_a_candidate_that_refuses_a_batch_is_not_diagnosed() -> None:
+    wrong = onnx.load("wrong.onnx")
+    wrong.graph.node[0].input[0] = "fixed"
+    wrong.graph.node.insert(0, helper.make_node("Reshape", ["x", "shape"], ["fixed"]))
+    wrong.graph.initializer.append(numpy_helper.from_array(np.array([8, 8]), "shape"))
+    onnx.save(wrong, "refusing.onnx")
+    call = ["compare", "model.onnx", "refusing.onnx", "--samples", "rows.npz", "--batch-size", "8"]
+
+    # The batches that it accepts differ.
+    failed = CliRunner().invoke(cli, [*call, "--json", "out.json"], standalone_mode=False)
+
+    checks = json.loads(Path("out.json").read_text())["checks"]
+    assert "accepts_inputs" in {check["name"] for check in checks if check["status"] == "fail"}
+    assert failed.return_value == 1
+    assert "diagnose" not in failed.stderr
+
+
+@pytest.mark.usefixtures("models")
 def test_a_failure_on_generated_inputs_is_diagnosed_on_these() -> None:
     head = '<ir_version: 9, opset_import: ["": 17]> norm (float[n,8] x) => (float[n,8] y)'
     for name, epsilon in (("norm", 1e-5), ("other", 0.0)):

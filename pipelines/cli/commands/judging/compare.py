@@ -292,8 +292,11 @@ def _measure_shard(
 def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str]:
     """Return the samples with their options if they differ, else the inputs of a failed probe that were kept."""
     failed = [check for check in result.checks if check.status == "fail"]
-    kept = (item.inputs for probe in result.probes.asked.values() for item in probe.failures if item.inputs)
-    of_probe = next(([path] for path in kept), [])
+    if any(check.name == "accepts_inputs" for check in failed):
+        # The candidate would refuse these samples again.
+        return []
+    failures = (item for probe in result.probes.asked.values() for item in probe.failures)
+    of_probe = next(([item.inputs] for item in failures if item.inputs and item.check != "refused"), [])
     if of_probe and all(check.name.startswith("probe_") for check in failed):
         return of_probe
     # Without values that differ, there is no operator to name.
