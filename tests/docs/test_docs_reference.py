@@ -32,9 +32,9 @@ from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, Spec
 from paritygate.precision import Precision
 from paritygate.validate.gate import verdict
 from paritygate.validate.measure import precision_steps, robust_scale, statistics, strata, value_sample
-from paritygate.validate.measure.applied.limits import ACTIVATION_FLOOR, SHARES_OF_RMS
 from paritygate.validate.measure.decisions import Rule
 from paritygate.validate.measure.histogram import RESOLUTION
+from paritygate.validate.measure.limits import ACTIVATION_FLOOR, SHARES_OF_RMS
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, SHARES_OF_SPREAD, Tolerance
 from paritygate.validate.reference import record as reference
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE

@@ -27,7 +27,7 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.value_sample import ValueSample
+    from paritygate.validate.measure.robust_scale import ValueSample
 
     FloatArray = Annotated[NDArray[np.float64], Floats]
 else:
