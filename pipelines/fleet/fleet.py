@@ -17,9 +17,8 @@ from typing import Any
 
 from paritygate.errors import ExitCode, InputFileError, LostWorkerError, UsageError
 from paritygate.files import read_json
-from paritygate.pipelines.process.serving_child import SoftEnd
 from paritygate.pipelines.scale.engine import Engine
-from paritygate.pipelines.scale.workers import call_all
+from paritygate.pipelines.scale.workers import SoftEnd, call_all
 
 _SPECS = (".yaml", ".yml")
 # With another path of modules, a run would be another one for the cache. A run does not outlive the fleet.

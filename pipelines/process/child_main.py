@@ -12,14 +12,11 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.process.child import Progress
 
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
@@ -70,7 +67,7 @@ class _Reporter:
 
 def serve(
     args: Mapping[str, Any],
-    report: Progress,
+    report: Callable[[str, int, int], None],
     reply: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     *,
     first: Mapping[str, Any] | None = None,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.process.child import (
@@ -22,12 +21,7 @@ from paritygate.pipelines.process.child import (
     wait_for_end,
 )
 
-if TYPE_CHECKING:
-    import subprocess
-
 _EXIT_S = 5.0
-# What ends after Ctrl-C cleans up first.
-PATIENCE_S = 30.0
 
 
 class ServingChild:
@@ -79,22 +73,3 @@ class ServingChild:
         except ParitygateError as err:
             return err
         return job.crash_error(f"{job.what} ended while {stage}, before it was stopped", hint="try again")
-
-
-class SoftEnd:
-    """Ends a process that leads a session, and by force where it has not tidied up in time; called again and again."""
-
-    def __init__(self) -> None:
-        self._begun: float | None = None
-
-    def __call__(self, process: subprocess.Popen[bytes]) -> None:
-        """Ask it to end; later, kill it."""
-        if process.poll() is not None:
-            return
-        if self._begun is None:
-            self._begun = time.monotonic()
-            # SIGINT may be ignored, as in the background of a shell.
-            process.terminate()
-        elif time.monotonic() - self._begun > PATIENCE_S:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)

@@ -39,7 +39,7 @@ def noting_why_it_stops(run: RunFolder) -> Iterator[None]:
             _note(run, Stopped(message=_message(run, err), exit_code=int(err.exit_code)))
         raise
     except BaseException:
-        _note(run, Stopped(message="it was interrupted", exit_code=int(ExitCode.INTERRUPTED)))
+        _note(run, Stopped(message="the run was interrupted", exit_code=int(ExitCode.INTERRUPTED)))
         raise
 
 

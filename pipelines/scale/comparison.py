@@ -17,9 +17,9 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.shards.merged import merge_parts
 from paritygate.pipelines.compare.shards.shard import Shard, check_can_be_cut, request_of, shards_job
 from paritygate.pipelines.process.child_memory import given_memory_limit, memory_limit
-from paritygate.pipelines.process.serving_child import ServingChild, SoftEnd
+from paritygate.pipelines.process.serving_child import ServingChild
 from paritygate.pipelines.scale.engine import Engine
-from paritygate.pipelines.scale.workers import call_all
+from paritygate.pipelines.scale.workers import SoftEnd, call_all
 from paritygate.validate.reference.batch_range import nth_range
 from paritygate.validate.reference.recording import Recording
 

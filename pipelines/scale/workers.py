@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -10,6 +15,8 @@ from typing import Any, Protocol
 from paritygate.errors import LostWorkerError
 
 _TRIES = 3
+# What ends after Ctrl-C cleans up first.
+PATIENCE_S = 30.0
 
 
 class Worker(Protocol):
@@ -37,8 +44,27 @@ class Workers:
         return kind(*args)
 
 
+class SoftEnd:
+    """Ends a process that leads a session, and by force where it has not tidied up in time; called again and again."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+
+    def __call__(self, process: subprocess.Popen[bytes]) -> None:
+        """Ask it to end; later, kill it."""
+        if process.poll() is not None:
+            return
+        if self._begun is None:
+            self._begun = time.monotonic()
+            # SIGINT may be ignored, as in the background of a shell.
+            process.terminate()
+        elif time.monotonic() - self._begun > PATIENCE_S:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 class _Started:
-    """The workers that were started, of which some are free."""
+    """The workers that were started, and those among them that are free."""
 
     def __init__(self, start: Callable[[], Worker]) -> None:
         self._start = start

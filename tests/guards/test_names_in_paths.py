@@ -159,8 +159,8 @@ LISTED = {
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
     "pipelines/cli/many_specs.py: self.root / 'fleets' / stamp",
-    "pipelines/fleet/fleet.py: here / f'{place}.json'",
-    "pipelines/fleet/fleet.py: here / f'{place}.log'",
+    "pipelines/fleet/fleet.py: self._here / f'{place}.json'",
+    "pipelines/fleet/fleet.py: self._here / f'{place}.log'",
     "pipelines/fleet/fleet.py: request.folder / f'{at:04}'",
     "pipelines/scale/comparison.py: folder / f'part-{number}.json'",
     "pipelines/repair/conversion.py: work / f'compare-{at}'",

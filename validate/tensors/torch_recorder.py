@@ -40,9 +40,9 @@ class Recorder:
 
     Attributes:
         operations: In order.
-        constants: The tensors that are read and not computed.
+        constants: The tensors read and not computed.
         outputs: The names of the returned tensors.
-        inner: The names that operators give to outputs, by the outputs' own.
+        inner: The operators' own names of these.
         values: The wanted tensors.
     """
 

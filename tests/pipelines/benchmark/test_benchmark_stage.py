@@ -363,7 +363,7 @@ def test_a_worker_that_crashes_is_the_error_of_its_variant_alone(with_samples: C
 
     assert source.points
     assert variant.error.startswith("the benchmark of onnx-fp32 was killed by SIGKILL")
-    assert "while loading the model" in variant.error
+    assert "while reading the samples" in variant.error
     assert variant.points == ()
 
 

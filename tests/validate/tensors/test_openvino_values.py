@@ -68,3 +68,23 @@ def test_the_operator_that_differs_is_named_and_proven_on_either_side(network: M
     assert (found.outcome, turned.outcome) == (LOCATED, LOCATED)
     assert _operators(found) == [(("Tanh",), ("Sigmoid",), True)]
     assert _operators(turned) == [(("Sigmoid",), ("Tanh",), True)]
+
+
+def test_a_layer_that_is_written_otherwise_is_no_reason_but_its_epsilon_is(tmp_path: Path) -> None:
+    import openvino
+
+    text = """<ir_version: 9, opset_import: ["": 17]> net (float[n,4] x) => (float[n,4] y)
+    <float[4] w = {0.5, -2, 1.5, 3}, float[4] b = {1, 0, 2, -1}> {
+      a = Sigmoid(x) c = LayerNormalization<epsilon = EPSILON>(a, w, b) y = Tanh(c) }"""
+    for name, epsilon in (("source", "1e-5"), ("file", "1e-2")):
+        onnx.save(onnx.parser.parse_model(text.replace("EPSILON", epsilon)), tmp_path / f"{name}.onnx")
+    openvino.save_model(
+        openvino.convert_model(tmp_path / "source.onnx"), tmp_path / "model.xml", compress_to_fp16=False
+    )
+    reference = ModelRef(text="model.xml", folder=tmp_path, kind=SourceKind.OPENVINO)
+
+    found = _located(reference, ModelRef(text="file.onnx", folder=tmp_path, kind=SourceKind.ONNX))
+
+    (place,) = found.located
+    assert (place.op_types, place.proven) == (("LayerNormalization",), True)
+    assert [(each.key, each.values["name"]) for each in place.words] == [("divergence.attribute", "epsilon")]

@@ -369,6 +369,20 @@ def test_a_module_and_a_weight_may_have_the_names_of_an_output_and_an_input(fold
     np.testing.assert_allclose(read["score"][0], 1 / (1 + np.exp(-inner)), rtol=1e-5)
 
 
+def test_a_wrong_operator_of_a_candidate_that_makes_its_output_is_proven(
+    source: ModelRef, exported: onnx.ModelProto, tmp_path: Path
+) -> None:
+    changed = onnx.ModelProto()
+    changed.CopyFrom(exported)
+    _weight(changed, "c22", lambda values: values * 2)
+    onnx.save(changed, tmp_path / "reference.onnx")
+    reference = ModelRef(text="reference.onnx", folder=tmp_path, kind=SourceKind.ONNX)
+
+    found = locate_in(*open_graphs(reference, source, _FEEDS), _FEEDS)
+
+    assert [(place.candidate_nodes, place.proven) for place in found.located] == [(("head",), True)]
+
+
 def test_code_in_a_folder_beside_the_package_is_named(folder: Path) -> None:
     file = Path(paritygate.__file__).parents[2].parent / "beside" / "net.py"
     (folder / "beside_net.py").write_text(f"exec(compile({_CODE!r}, {str(file)!r}, 'exec'))\n")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tests.processes import wait_until
 
-from paritygate.pipelines.process import serving_child
-from paritygate.pipelines.process.serving_child import SoftEnd
+from paritygate.pipelines.scale import workers
+from paritygate.pipelines.scale.workers import SoftEnd
 
 if TYPE_CHECKING:
     import pytest
@@ -27,7 +27,7 @@ def test_a_process_that_ignores_sigterm_is_killed_when_its_time_is_over(monkeypa
         end(process)
         end(process)
         assert process.poll() is None
-        monkeypatch.setattr(serving_child, "PATIENCE_S", -1.0)
+        monkeypatch.setattr(workers, "PATIENCE_S", -1.0)
         end(process)
         wait_until(lambda: process.poll() is not None)
         end(process)
