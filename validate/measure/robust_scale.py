@@ -1,6 +1,7 @@
-"""The bulk of a reference output: its middle, its spread, and the constants that are not values. It is computed of a sample.
+"""The bulk of a reference output: its middle, its spread, and the constants that are not values.
 
-Limits follow from the bulk, so that large and rare values cannot loosen them for all others.
+A sample in fixed memory stands for all values. Limits follow from the bulk, so that large and rare values cannot loosen
+them for all others.
 """
 
 from __future__ import annotations
