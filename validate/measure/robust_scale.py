@@ -1,7 +1,6 @@
 """The bulk of a reference output: its middle, its spread, and the constants that are not values.
 
-A sample in fixed memory stands for all values. Limits follow from the bulk, so that large and rare values cannot loosen
-them for all others.
+Limits follow from the bulk, so that large and rare values cannot loosen them for all others.
 """
 
 from __future__ import annotations
