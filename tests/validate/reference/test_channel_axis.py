@@ -29,3 +29,11 @@ def test_the_axis_of_units_far_apart_has_the_channels(units: np.ndarray, axes: l
     cut = axis_of_units([(rows[:5], 5), (rows[5:], 35)], axes)
 
     assert (whole, cut) == (axis, axis)
+
+
+def test_other_axes_may_vary_by_batch_or_be_empty() -> None:
+    units = np.logspace(0, 4, 8)
+    batches = [(np.random.default_rng(length).standard_normal((4, 3, length, 8)) * units, 4) for length in (5, 0, 6)]
+
+    assert axis_of_units(batches, [1, 3]) == 3
+    assert axis_of_units(batches[1:2], [1, 3]) == 1
