@@ -23,6 +23,8 @@ _MOST_COLUMNS = 4096
 _MOST_UNITS = 64
 _APART = 100.0
 _APART_BESIDE = 10.0
+# Entries whose spread is a smaller share of the largest one, such as padded positions, may hold rounding alone.
+_ROUNDING = 2.0**-20
 # How many rows and values show it.
 _ROWS_SEEN = 32
 _VALUES_SEEN = 1 << 18
@@ -94,8 +96,8 @@ def _spreads_apart(parts: Sequence[NDArray[np.float64]], axis: int) -> float:
     channels = np.concatenate([by_channel(part, axis) for part in parts], axis=1)
     step = max(1, math.ceil(channels.size / _VALUES_SEEN))
     spreads = bulk_of(channels[:, ::step], ()).spread
-    spreads = spreads[spreads > 0]
-    return float(spreads.max() / spreads.min()) if spreads.size else 1.0
+    largest = spreads.max(initial=0.0)
+    return float(largest / spreads[spreads > largest * _ROUNDING].min(initial=largest)) if largest else 1.0
 
 
 def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:

@@ -20,6 +20,9 @@ from paritygate.validate.reference.channel_axis import axis_of_units
         (np.logspace(0, 4, 100)[None], [1, 2], 1),
         (np.logspace(0, 4, 8)[None], [1], 1),
         (np.logspace(0, 4, 8)[None], [], None),
+        # Positions that hold rounding alone are no quantities.
+        (np.array([[1, 1, 1, 1, 1, 1, 1e-7, 2e-7]]), [1, 2], 1),
+        (np.array([[1, 1, 1, 1, 1, 1e-3, 1e-7, 0]]), [1, 2], 2),
     ],
 )
 def test_the_axis_of_units_far_apart_has_the_channels(units: np.ndarray, axes: list[int], axis: int | None) -> None:
