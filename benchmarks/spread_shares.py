@@ -16,8 +16,8 @@ from limits.pairs import Pair, read_pairs
 
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name
-from paritygate.validate.measure.applied.limits import floor_of_bulk
 from paritygate.validate.measure.blocks import by_channel
+from paritygate.validate.measure.limits import floor_of_bulk
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, SHARES_OF_SPREAD
 from paritygate.validate.reference.record import profile_all
 from paritygate.validate.reference.recording import StoredBatch

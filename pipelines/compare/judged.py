@@ -17,8 +17,8 @@ from paritygate.signature import Signature, is_integer_dtype
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.undeclared_padding import said_once
-from paritygate.validate.measure.applied.limits import looser_than_default
 from paritygate.validate.measure.check import Check, Kind, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.limits import looser_than_default
 from paritygate.validate.measure.tolerance import LIMIT_RULE
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import Recording

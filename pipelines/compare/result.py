@@ -29,7 +29,7 @@ from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
-    from paritygate.validate.measure.applied.limits import Limits
+    from paritygate.validate.measure.limits import Limits
     from paritygate.validate.measure.measurement import Measurement
     from paritygate.validate.measure.profile import OutputProfile
 

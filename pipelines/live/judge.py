@@ -13,8 +13,8 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.report.figures import share as share_words
 from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.applied.flips import decide, decide_label, label_axes
-from paritygate.validate.measure.applied.limits import Limits
+from paritygate.validate.measure.flips import decide, decide_label, label_axes
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.valid_positions import like
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.record import record_outputs
 from paritygate.signature import Signature
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.applied.limits import limits_for
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.valid_positions import only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs

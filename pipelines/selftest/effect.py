@@ -23,7 +23,7 @@ from paritygate.validate.samples.samples import open_samples
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.applied.limits import Limits
+    from paritygate.validate.measure.limits import Limits
     from paritygate.validate.runners.runner import Runner
 
 

@@ -19,8 +19,8 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.gate import run_gate
-from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
 from paritygate.validate.reference.earlier_recording import load_to_judge

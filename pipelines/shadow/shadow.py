@@ -26,7 +26,7 @@ from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
 from paritygate.precision import Variant
 from paritygate.roots import Root
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.applied.limits import limits_for
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource

@@ -31,10 +31,10 @@ from paritygate.pipelines.spec.loading import packaged_specs
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, Spec
 from paritygate.precision import Precision
 from paritygate.validate.gate import verdict
-from paritygate.validate.measure import precision_steps, robust_scale, statistics, strata, value_sample
-from paritygate.validate.measure.applied.limits import ACTIVATION_FLOOR, SHARES_OF_RMS
+from paritygate.validate.measure import precision_steps, robust_scale, statistics, strata
 from paritygate.validate.measure.decisions import Rule
 from paritygate.validate.measure.histogram import RESOLUTION
+from paritygate.validate.measure.limits import ACTIVATION_FLOOR, SHARES_OF_RMS
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, SHARES_OF_SPREAD, Tolerance
 from paritygate.validate.reference import record as reference
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
@@ -223,8 +223,8 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     assert f"divided by {robust_scale.NORMAL_REACH:.3f}" in limits
     assert f"at least {robust_scale._FILL_SHARE * 100:g} % of the values of a channel" in limits
     assert f"more than {robust_scale._FAR:g} times the median magnitude of the others" in limits
-    assert f"while these are at most {value_sample._VALUES_KEPT:,}" in limits
-    assert f"(at least {value_sample._LEAST_OF_A_CHANNEL // 2} of each channel)" in limits
+    assert f"while these are at most {robust_scale._VALUES_KEPT:,}" in limits
+    assert f"(at least {robust_scale._LEAST_OF_A_CHANNEL // 2} of each channel)" in limits
     assert f"more than {verdict._MANY_VALUES:,} values" in limits
     assert "ten times the limit" in limits
     assert verdict._MANY_VALUES_FACTOR == 10

@@ -22,8 +22,8 @@ from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import GoldRule
-from paritygate.validate.measure.applied.limits import Limits, limits_for
 from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.limits import Limits, limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.measure.valid_positions import ValidWhere

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import floor_of_bulk, is_declared, limits_for
 from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.limits import floor_of_bulk, is_declared, limits_for
 from paritygate.validate.measure.precision_steps import LEAST_STEPS
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.robust_scale import LEAST_VARYING

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from paritygate.batch import Arrays, Batch
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, OutputComparison
 from paritygate.validate.measure.valid_positions import left_out_of, only_left_out
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding

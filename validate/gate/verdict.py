@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import FLOORS, GateRules
-from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.bounds import (
     COVERED_ROWS,
     mean_interval_95,
@@ -21,6 +20,7 @@ from paritygate.validate.measure.bounds import (
 )
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.measurement import Measurement, Violation
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import OutputProfile

@@ -16,7 +16,11 @@ from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
 from paritygate.validate.measure import plot_data, row_pattern, statistics
-from paritygate.validate.measure.applied.flips import (
+from paritygate.validate.measure.blocks import by_block
+from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
+from paritygate.validate.measure.drawing import Drawing
+from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.flips import (
     DecisionState,
     Flips,
     decide,
@@ -28,11 +32,7 @@ from paritygate.validate.measure.applied.flips import (
     merge_decisions,
     update_decisions,
 )
-from paritygate.validate.measure.applied.limits import Limits
-from paritygate.validate.measure.blocks import by_block
-from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch

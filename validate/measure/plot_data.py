@@ -19,8 +19,8 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.applied.flips import Flips
     from paritygate.validate.measure.decisions import Decision
+    from paritygate.validate.measure.flips import Flips
     from paritygate.validate.measure.profile import OutputProfile
 
 # With more cells than this, four of them become one, to keep evidence small.

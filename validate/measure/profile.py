@@ -12,7 +12,7 @@ import numpy as np
 from paritygate.codec import Floats
 from paritygate.distance import distance
 from paritygate.signature import is_float_dtype
-from paritygate.validate.measure import value_sample
+from paritygate.validate.measure import robust_scale
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, on_axis, rows_of
 from paritygate.validate.measure.robust_scale import (
     LEAST_VARYING,
@@ -27,7 +27,7 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.value_sample import ValueSample
+    from paritygate.validate.measure.robust_scale import ValueSample
 
     FloatArray = Annotated[NDArray[np.float64], Floats]
 else:
@@ -232,7 +232,7 @@ def profile_outputs(
         noise=np.zeros_like(bulk.spread),
         activation_floor=np.zeros_like(bulk.spread),
         max_abs=reading.max_abs,
-        row_norm=typical_row_norm(*value_sample.finish(reading.norms)),
+        row_norm=typical_row_norm(*robust_scale.finish(reading.norms)),
         rows=reading.rows,
         values=reading.values,
         non_finite=reading.non_finite,
@@ -264,7 +264,7 @@ class _Shares:
     def __init__(self, axis: int | None) -> None:
         self._axis = axis
         self._is_possible = True
-        self._largest = value_sample.empty(1)
+        self._largest = robust_scale.empty(1)
 
     def add(self, values: NDArray[np.float64]) -> None:
         """Add values, whole rows; NaN where they do not count."""
@@ -280,12 +280,12 @@ class _Shares:
         is_one = np.abs(sums[is_counted] - 1.0) <= _SUM_WITHIN
         self._is_possible = bool(is_one.all()) and not (values < -_SUM_WITHIN).any()
         if self._is_possible:
-            value_sample.update(self._largest, values.max(axis=axis)[is_counted].reshape(1, -1))
+            robust_scale.update(self._largest, values.max(axis=axis)[is_counted].reshape(1, -1))
 
     @property
     def typical_largest(self) -> float | None:
         """Return the median of the largest entries; None where the entries are not shares."""
-        largest = value_sample.finish(self._largest)
+        largest = robust_scale.finish(self._largest)
         return float(np.median(largest)) if self._is_possible and largest.size else None
 
 
@@ -297,7 +297,7 @@ class _Pass:
         self.seen_fills: set[float] = set()
         self.variation = _Variation()
         # The norm of each row, and how many values it has.
-        self.norms = value_sample.empty(2)
+        self.norms = robust_scale.empty(2)
         self.max_abs = np.zeros(1)
         self.rows = self.values = self.non_finite = 0
         self.low, self.high = math.inf, -math.inf
@@ -314,14 +314,14 @@ class _Pass:
 
     def ordinary_sample(self) -> NDArray[np.float64]:
         """Return the sample of the values, shape (channels, n)."""
-        return np.zeros((1, 0)) if self._sample is None else value_sample.finish(self._sample)
+        return np.zeros((1, 0)) if self._sample is None else robust_scale.finish(self._sample)
 
     def _add(self, wide: NDArray[np.float64], rows: int, left_out: NDArray[np.bool_] | None) -> None:
         channels = by_channel(wide, self._axis)
         if self._sample is None:
-            self._sample = value_sample.empty(len(channels))
+            self._sample = robust_scale.empty(len(channels))
             self.max_abs = np.zeros(len(channels))
-        value_sample.update(self._sample, channels)
+        robust_scale.update(self._sample, channels)
         self.rank = wide.ndim
         self.shares.add(wide)
         per_row = rows_of(wide, rows)
@@ -350,7 +350,7 @@ class _Pass:
         sizes = np.full(len(flat), float(flat.shape[1]))
         if out_by_row is not None:
             sizes -= np.count_nonzero(out_by_row.reshape(len(flat), -1), axis=1)
-        value_sample.update(self.norms, np.stack([norms, sizes]))
+        robust_scale.update(self.norms, np.stack([norms, sizes]))
 
     def _is_ordinary(self, values: NDArray[np.float64]) -> NDArray[np.bool_] | None:
         """Return which values are finite and no fill values; None where all are."""

@@ -24,7 +24,7 @@ from paritygate.validate.measure.valid_positions import left_out_of, not_a_numbe
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.applied.limits import Limits
+    from paritygate.validate.measure.limits import Limits
     from paritygate.validate.measure.profile import OutputProfile
 
 _WORST_ROWS = 10

@@ -19,7 +19,7 @@ from paritygate.errors import BackendError, MeasurementError, ParitygateError, U
 from paritygate.precision import Precision
 from paritygate.signature import Signature, dtype_name, is_float_dtype
 from paritygate.text import counted, one_or_many
-from paritygate.validate.measure.applied.limits import Limits, limits_for
+from paritygate.validate.measure.limits import Limits, limits_for
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES

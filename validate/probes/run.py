@@ -18,10 +18,10 @@ from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
 from paritygate.validate.gate.verdict import JudgePlan, failed_checks
-from paritygate.validate.measure.applied.flips import label_axes
-from paritygate.validate.measure.applied.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
+from paritygate.validate.measure.flips import label_axes
+from paritygate.validate.measure.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills

@@ -15,9 +15,9 @@ import numpy as np
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import Limits, limits_for, without_cap
 from paritygate.validate.measure.blocks import by_block, by_channel
 from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.limits import Limits, limits_for, without_cap
 from paritygate.validate.measure.profile import FloatArray, OutputProfile
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.health import Health

@@ -18,9 +18,8 @@ from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
-from paritygate.validate.measure.applied.limits import limits_for, without_cap
-from paritygate.validate.measure.broken_rows import BrokenRows
 from paritygate.validate.measure.check import Kind
+from paritygate.validate.measure.limits import limits_for, without_cap
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import (
     OutputProfile,
@@ -36,6 +35,7 @@ from paritygate.validate.measure.valid_positions import (
     only_left_out,
     only_valid,
 )
+from paritygate.validate.reference.broken_rows import BrokenRows
 from paritygate.validate.reference.channel_axis import axis_of_units, channel_axes, has_columns
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health, with_noise

@@ -16,10 +16,10 @@ from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.signature import dtype_name, is_comparable_dtype
-from paritygate.validate.measure.broken_rows import BrokenRows
 from paritygate.validate.measure.check import Kind
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
+from paritygate.validate.reference.broken_rows import BrokenRows
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding

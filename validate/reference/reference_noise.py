@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.blocks import by_block
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.profile import OutputProfile
 
 # Where the reference differs by more than so many limits, the reference is wrong.

@@ -19,8 +19,8 @@ from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import (
     NOISE_FACTOR,

@@ -10,8 +10,8 @@ import numpy as np
 
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.measures import GateResult
-from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.valid_positions import only_valid
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.reference_noise import RowNoise, rows_within

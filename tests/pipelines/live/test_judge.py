@@ -12,8 +12,8 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.live.judge import AnswerJudge, check_judgeable
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 

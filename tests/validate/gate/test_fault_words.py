@@ -21,8 +21,8 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure import row_pattern, statistics
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch

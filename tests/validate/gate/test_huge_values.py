@@ -11,8 +11,8 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES

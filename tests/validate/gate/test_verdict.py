@@ -16,10 +16,10 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.figures import WorstRow
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison, Refusal
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import profile_outputs

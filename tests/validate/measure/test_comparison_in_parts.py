@@ -14,8 +14,8 @@ from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.parts.exact_comparison import ExactComparison
 from paritygate.validate.measure.profile import profile_outputs

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec
-from paritygate.validate.measure.applied.flips import (
+from paritygate.validate.measure.decisions import Decision, Rule, check_rank, parse_decision, undecided
+from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.flips import (
     DecisionState,
     decide,
     finish_decisions,
@@ -20,9 +22,7 @@ from paritygate.validate.measure.applied.flips import (
     merge_decisions,
     update_decisions,
 )
-from paritygate.validate.measure.applied.limits import Limits
-from paritygate.validate.measure.decisions import Decision, Rule, check_rank, parse_decision, undecided
-from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.limits import Limits
 
 
 def _limits(limit: float | list[float], axis: int | None = None) -> Limits:

@@ -17,8 +17,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from paritygate.validate.measure import statistics
-from paritygate.validate.measure.applied.limits import Limits
 from paritygate.validate.measure.histogram import RESOLUTION, Histogram
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.statistics import DiffState, DiffStatistics, RowFigures
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.drawing import CELLS, FIRST_OCTAVE, Drawing
 from paritygate.validate.measure.histogram import Histogram
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.plot_data import Grid, Maxima, empty_sketch
 from paritygate.validate.measure.profile import profile_outputs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from paritygate.validate.measure import statistics
-from paritygate.validate.measure.applied.limits import Limits
+from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
 

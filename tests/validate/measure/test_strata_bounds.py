@@ -9,9 +9,9 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage

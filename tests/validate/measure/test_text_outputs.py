@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.errors import ReferenceRefusedError
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import limits_for
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison, repeat_difference
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
-from paritygate.validate.measure.applied.limits import Limits, limits_for, looser_than_default
+from paritygate.validate.measure.limits import Limits, limits_for, looser_than_default
 from paritygate.validate.measure.precision_steps import Step
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs, ulp_of
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, SHARES_OF_SPREAD, Tolerance

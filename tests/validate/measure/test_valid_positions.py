@@ -22,9 +22,9 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import parse_gold_rule
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison, repeat_difference
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from paritygate.validate.measure import value_sample
+from paritygate.validate.measure import robust_scale
 
 _CUTS = st.lists(st.integers(0, 5000), max_size=6)
 
 
 @pytest.fixture(autouse=True)
 def _keeps_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_sample, "_VALUES_KEPT", 600)
-    monkeypatch.setattr(value_sample, "_LEAST_OF_A_CHANNEL", 100)
+    monkeypatch.setattr(robust_scale, "_VALUES_KEPT", 600)
+    monkeypatch.setattr(robust_scale, "_LEAST_OF_A_CHANNEL", 100)
 
 
 def _values(count: int, channels: int) -> NDArray[np.float64]:
@@ -34,7 +34,7 @@ def _parts(values: NDArray[np.float64], cuts: list[int]) -> list[tuple[int, NDAr
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return value_sample.finish(value_sample.update(value_sample.empty(len(values)), values))
+    return robust_scale.finish(robust_scale.update(robust_scale.empty(len(values)), values))
 
 
 @given(st.integers(0, 5000), st.integers(1, 7), _CUTS, st.randoms(use_true_random=False))
@@ -43,31 +43,31 @@ def test_any_cut_fed_or_merged_in_any_order_keeps_the_same_values(
     count: int, channels: int, cuts: list[int], order: random.Random
 ) -> None:
     values = _values(count, channels)
-    fed = value_sample.empty(channels)
+    fed = robust_scale.empty(channels)
     states = []
     for first, part in _parts(values, cuts):
-        value_sample.update(fed, part)
-        states.append(value_sample.update(value_sample.empty(channels, first_place=first), part))
+        robust_scale.update(fed, part)
+        states.append(robust_scale.update(robust_scale.empty(channels, first_place=first), part))
     order.shuffle(states)
 
-    merged = functools.reduce(value_sample.merge, states)
+    merged = functools.reduce(robust_scale.merge, states)
 
-    assert np.array_equal(value_sample.finish(fed), _whole(values))
-    assert np.array_equal(value_sample.finish(merged), _whole(values))
+    assert np.array_equal(robust_scale.finish(fed), _whole(values))
+    assert np.array_equal(robust_scale.finish(merged), _whole(values))
 
 
 @given(_CUTS.filter(lambda cuts: len(cuts) >= 2))
 @settings(max_examples=30, deadline=None)
 def test_merging_is_associative(cuts: list[int]) -> None:
     a, b, c = (
-        value_sample.update(value_sample.empty(1, first_place=first), part)
+        robust_scale.update(robust_scale.empty(1, first_place=first), part)
         for first, part in _parts(_values(5000, 1), cuts[:2])
     )
 
-    left = value_sample.merge(value_sample.merge(a, b), c)
-    right = value_sample.merge(a, value_sample.merge(b, c))
+    left = robust_scale.merge(robust_scale.merge(a, b), c)
+    right = robust_scale.merge(a, robust_scale.merge(b, c))
 
-    assert np.array_equal(value_sample.finish(left), value_sample.finish(right))
+    assert np.array_equal(robust_scale.finish(left), robust_scale.finish(right))
 
 
 def test_few_values_are_all_kept_in_their_order() -> None:
@@ -85,7 +85,7 @@ def test_many_values_are_thinned_to_a_bounded_number(channels: int, most: int) -
 
 @pytest.mark.parametrize("period", [2, 8, 64, 100])
 def test_what_repeats_with_a_period_keeps_its_share(period: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_sample, "_VALUES_KEPT", 20_000)
+    monkeypatch.setattr(robust_scale, "_VALUES_KEPT", 20_000)
     is_first = (np.arange(200_000) % period == 0).astype(np.float64)
 
     kept: Any = _whole(is_first[np.newaxis])

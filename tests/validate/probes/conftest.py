@@ -21,9 +21,9 @@ from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.graph.uses import uses_of_inputs

@@ -16,7 +16,7 @@ from paritygate.codec import from_data
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import parse_source
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import floor_of_bulk, limits_for
+from paritygate.validate.measure.limits import floor_of_bulk, limits_for
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.record import RecordPlan, record_reference

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import limits_for
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.reference_noise import RowNoise, largest_in_limits, noise_by_row, rows_within

@@ -14,7 +14,7 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import limits_for
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.reference.earlier_recording import load_to_judge

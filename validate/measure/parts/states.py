@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.measure import statistics
-from paritygate.validate.measure.applied.flips import DecisionState
+from paritygate.validate.measure.flips import DecisionState
 from paritygate.validate.measure.histogram import BINS, Histogram
 from paritygate.validate.measure.parts.exact_sums import Exact, ExactSums, as_float, log_of, moments, of_log, power_sums
 from paritygate.validate.measure.parts.state_data import (
@@ -36,7 +36,7 @@ from paritygate.validate.measure.row_pattern import Ends, Growth, RowPattern
 from paritygate.validate.measure.statistics import DiffState, RowDifference
 
 if TYPE_CHECKING:
-    from paritygate.validate.measure.applied.limits import Limits
+    from paritygate.validate.measure.limits import Limits
     from paritygate.validate.measure.profile import OutputProfile
 
 # The widest bin of positions.

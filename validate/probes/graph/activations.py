@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.measure.applied.limits import ACTIVATION_FLOOR
+from paritygate.validate.measure.limits import ACTIVATION_FLOOR
 from paritygate.validate.probes.graph.constants import Constants, attribute_of, constants_of
 
 if TYPE_CHECKING:

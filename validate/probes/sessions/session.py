@@ -18,8 +18,8 @@ from paritygate.batch import Arrays
 from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.measure.applied.limits import limits_for, limits_of_made_up
 from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.limits import limits_for, limits_of_made_up
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.valid_positions import like
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES

@@ -16,7 +16,7 @@ import numpy as np
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.limits import limits_for
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES

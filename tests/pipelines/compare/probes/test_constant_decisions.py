@@ -13,9 +13,9 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.parts import DecisionPart
 from paritygate.precision import Precision
-from paritygate.validate.measure.applied.flips import DecisionState, decide, finish_decisions, update_decisions
-from paritygate.validate.measure.applied.limits import limits_for
 from paritygate.validate.measure.decisions import Decision, Rule, parse_decision, with_constants
+from paritygate.validate.measure.flips import DecisionState, decide, finish_decisions, update_decisions
+from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.words.sentence import render

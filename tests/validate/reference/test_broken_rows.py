@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.validate.measure.broken_rows import BrokenRows
+from paritygate.validate.reference.broken_rows import BrokenRows
 
 _BOTH = np.zeros((2, 3, 2), dtype=np.float32)
 

@@ -1,1 +1,0 @@
-"""Rules and limits applied to arrays."""
