@@ -23,6 +23,8 @@ _MOST_COLUMNS = 4096
 _MOST_UNITS = 64
 _APART = 100.0
 _APART_BESIDE = 10.0
+# Entries whose spread is a smaller share of the largest one, such as padded positions, may hold rounding alone.
+_ROUNDING = 2.0**-20
 # How many rows and values show it.
 _ROWS_SEEN = 32
 _VALUES_SEEN = 1 << 18
@@ -69,17 +71,16 @@ def axis_of_units(arrays: Iterable[tuple[NDArray[np.generic], int]], axes: Seque
     """
     found: dict[int, float] = {}
     if len(axes) > 1:
-        rows = _first_rows(arrays)
-        found = {
-            axis: _spreads_apart(rows, axis) for axis in axes if axis == axes[0] or rows.shape[axis] <= _MOST_UNITS
-        }
+        parts = _first_rows(arrays)
+        sizes = {axis: parts[0].shape[axis] for axis in axes}
+        found = {axis: _spreads_apart(parts, axis) for axis in axes if axis == axes[0] or sizes[axis] <= _MOST_UNITS}
     best = max(found, key=lambda axis: found[axis], default=None)
     if best is None or found[best] <= max(_APART, _APART_BESIDE * found[axes[0]]):
         return axes[0] if axes else None
     return best
 
 
-def _first_rows(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> NDArray[np.float64]:
+def _first_rows(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> list[NDArray[np.float64]]:
     parts, missing = [], _ROWS_SEEN
     for array, _ in arrays:
         part = array[:missing]
@@ -87,15 +88,16 @@ def _first_rows(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> NDArray[np
         missing -= len(part)
         if missing <= 0:
             break
-    return np.concatenate(parts)
+    return parts
 
 
-def _spreads_apart(rows: NDArray[np.float64], axis: int) -> float:
-    """Return how many times the spread of an entry of an axis is that of another one."""
-    channels = by_channel(rows, axis)
-    spreads = bulk_of(channels[:, :: math.ceil(channels.size / _VALUES_SEEN)], ()).spread
-    spreads = spreads[spreads > 0]
-    return float(spreads.max() / spreads.min()) if spreads.size else 1.0
+def _spreads_apart(parts: Sequence[NDArray[np.float64]], axis: int) -> float:
+    """Return how many times the spread of an entry of an axis is that of another one; other axes may vary by part."""
+    channels = np.concatenate([by_channel(part, axis) for part in parts], axis=1)
+    step = max(1, math.ceil(channels.size / _VALUES_SEEN))
+    spreads = bulk_of(channels[:, ::step], ()).spread
+    largest = spreads.max(initial=0.0)
+    return float(largest / spreads[spreads > largest * _ROUNDING].min(initial=largest)) if largest else 1.0
 
 
 def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:

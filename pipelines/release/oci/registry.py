@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import http.client
 import json
@@ -45,7 +46,7 @@ class Registry:
         is_here = is_loopback(reference.host)
         self._origin = f"{'http' if is_here else 'https'}://{reference.host}/"
         self._base = f"{self._origin}v2/{reference.name}/"
-        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
+        self._opener = urllib.request.build_opener(_Redirects, *([urllib.request.ProxyHandler({})] if is_here else []))
         self._login = ""
 
     def manifest(self, which: str) -> bytes | None:
@@ -68,7 +69,7 @@ class Registry:
         with self._ask("HEAD", f"blobs/{digest}") as answer:
             if answer.status != HTTPStatus.NOT_FOUND:
                 return
-        with self._ask("POST", "blobs/uploads/", body=b"") as answer:
+        with self._ask("POST", "blobs/uploads/", body=b"") as answer, self._errors():
             place = urljoin(self._base, answer.headers.get("Location", ""))
         end = "&" if urlsplit(place).query else "?"
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
@@ -107,7 +108,10 @@ class Registry:
 
         A missing thing is an answer too, but only to a request without body.
         """
-        url = urljoin(self._base, path)
+        with self._errors():
+            url = urljoin(self._base, path)
+            if not _is_safe(url):
+                raise OSError(errno.EPERM, "it leads to a place without TLS")
         for is_last in (False, True):
             with self._errors(), contextlib.ExitStack() as stack:
                 data = stack.enter_context(body.open("rb")) if isinstance(body, Path) else body
@@ -117,7 +121,9 @@ class Registry:
                 answer = self._open(request, self._login if url.startswith(self._origin) else "")
             if (body is None and answer.status == HTTPStatus.NOT_FOUND) or answer.status < HTTPStatus.MULTIPLE_CHOICES:
                 return answer
-            is_unknown = answer.status == HTTPStatus.UNAUTHORIZED and not is_last
+            # A store must not say, either, to whom the login goes.
+            is_own = answer.url.startswith(self._origin)
+            is_unknown = answer.status == HTTPStatus.UNAUTHORIZED and is_own and not is_last
             if not is_unknown or not self._log_in(answer.headers.get("WWW-Authenticate", "")):
                 break
             answer.close()
@@ -136,10 +142,11 @@ class Registry:
         kind, _, rest = challenge.partition(" ")
         words, password = dict(_WORD.findall(rest)), docker_login(self._host)
         basic = password and f"Basic {password}"
-        realm = urlsplit(words.get("realm", ""))
+        with self._errors():
+            realm = urlsplit(words.get("realm", ""))
         if kind.lower() == "basic":
             self._login = basic
-        elif realm.scheme == "https" or (is_loopback(self._host) and is_loopback(realm.netloc)):
+        elif realm.scheme == "https" or (is_loopback(self._host) and _is_safe(realm.geturl())):
             query = urlencode({name: words[name] for name in ("service", "scope") if name in words})
             request = urllib.request.Request(f"{realm.geturl()}?{query}")  # noqa: S310 - checked above
             with self._errors(), self._open(request, basic) as answer:
@@ -168,6 +175,17 @@ class Registry:
         return StorageError(
             msg, hint="log in as a user who may do this" if command else "check the name", command=command
         )
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> urllib.request.Request | None:  # noqa: ANN401 - as the base class
+        return super().redirect_request(*args) if _is_safe(args[-1]) else None
+
+
+def _is_safe(url: str) -> bool:
+    """Return whether nobody else reads what is sent to an address."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.netloc))
 
 
 def corrupt(what: str, why: str) -> ArtifactIntegrityError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -150,6 +151,16 @@ def test_two_models_are_loaded_at_once_and_each_is_judged_by_itself(
     (reason,) = called.data["reasons"]
     assert reason.startswith(next(each["served"]["url"] for each in both if each["wrong"]))
     assert (finished.folder / "two.html").read_text(encoding="utf-8").count("Over the whole time") == 2
+
+
+def test_the_process_of_another_server_is_not_that_of_pid(served: Served, endure: Endure) -> None:
+    addresses = f"{served.url}/v1/models/tiny", f"{served.url.replace('127.0.0.1', 'localhost')}/v1/models/tiny"
+    also = [word for address in addresses for word in ("--also", address, "tiny@prod", "inputs.npz")]
+
+    called = endure(*also, "--pid", str(os.getpid()), "--requests", "8", "--max-batch", "1", seconds=30)
+
+    watched = [each["not_watched"] == "" for each in (called.data, *called.data["also"])]
+    assert watched == [True, True, False], str(called)
 
 
 def test_a_model_that_is_not_there_ends_the_load_of_the_others(served: Served, endure: Endure) -> None:

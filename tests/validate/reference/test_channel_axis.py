@@ -20,6 +20,9 @@ from paritygate.validate.reference.channel_axis import axis_of_units
         (np.logspace(0, 4, 100)[None], [1, 2], 1),
         (np.logspace(0, 4, 8)[None], [1], 1),
         (np.logspace(0, 4, 8)[None], [], None),
+        # Positions that hold rounding alone are no quantities.
+        (np.array([[1, 1, 1, 1, 1, 1, 1e-7, 2e-7]]), [1, 2], 1),
+        (np.array([[1, 1, 1, 1, 1, 1e-3, 1e-7, 0]]), [1, 2], 2),
     ],
 )
 def test_the_axis_of_units_far_apart_has_the_channels(units: np.ndarray, axes: list[int], axis: int | None) -> None:
@@ -29,3 +32,11 @@ def test_the_axis_of_units_far_apart_has_the_channels(units: np.ndarray, axes: l
     cut = axis_of_units([(rows[:5], 5), (rows[5:], 35)], axes)
 
     assert (whole, cut) == (axis, axis)
+
+
+def test_other_axes_may_vary_by_batch_or_be_empty() -> None:
+    units = np.logspace(0, 4, 8)
+    batches = [(np.random.default_rng(length).standard_normal((4, 3, length, 8)) * units, 4) for length in (5, 0, 6)]
+
+    assert axis_of_units(batches, [1, 3]) == 3
+    assert axis_of_units(batches[1:2], [1, 3]) == 1

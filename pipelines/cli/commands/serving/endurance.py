@@ -64,6 +64,7 @@ def command(
         --against scores@prod --samples inputs.npz --minutes 10 --rate 50
     """
     from dataclasses import replace
+    from urllib.parse import urlsplit
 
     from paritygate.errors import UsageError
     from paritygate.pipelines.live.endurance import endurance
@@ -99,6 +100,8 @@ def command(
                 samples=replace(request.samples, text=samples),
                 mapping=None,
                 reference=None,
+                # Another server is another process, whose memory counts.
+                pid=request.pid if urlsplit(url).netloc == urlsplit(request.url).netloc else None,
             )
         )
     request = replace(request, also=tuple(others))

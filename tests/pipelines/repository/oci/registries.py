@@ -36,6 +36,7 @@ class SmallRegistry:
         self.lists = False
         self.cut: set[str] = set()  # digests of blobs whose answers end early
         self.elsewhere = ""  # where blobs are, for a registry that redirects
+        self.uploads = f"/v2/uploads/7?state={TOKEN}"
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_", (_Handler,), {"registry": self}))
         self.host = f"127.0.0.1:{self._server.server_address[1]}"
         self.realm = f"http://{self.host}/token"
@@ -93,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "manifests":
             self.serve_manifest(which, content)
         elif self.command == "POST":
-            self.answer(202, Location=f"/v2/uploads/7?state={TOKEN}")
+            self.answer(202, Location=registry.uploads)
         elif self.command == "PUT":
             digest = query.partition("digest=sha256%3A")[2]
             registry.blobs[f"sha256:{digest}"] = content

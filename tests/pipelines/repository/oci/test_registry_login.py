@@ -108,6 +108,46 @@ def test_a_store_of_blobs_gets_no_login(repository: Path, small: SmallRegistry, 
         assert {given for _, _, given in store.requests} == {""}
 
 
+def test_a_store_of_blobs_cannot_say_to_whom_the_password_goes(
+    repository: Path, small: SmallRegistry, tmp_path: Path
+) -> None:
+    small.login = "bearer"
+    _configure(tmp_path, {"auths": {small.host: {"auth": LOGIN}}})
+    with small_registry() as store:
+        store.login, small.elsewhere = "bearer", store.host
+
+        with pytest.raises(StorageError, match="401"):
+            _copy(repository, small, tmp_path / "other")
+
+        assert [given for _, _, given in store.requests] == [""]
+
+
+@pytest.mark.parametrize("uploads", ["http://store.example/1", "file:///etc/hostname", "data:text/plain,1", "http://["])
+def test_nothing_is_sent_to_a_place_without_tls(
+    repository: Path, small: SmallRegistry, tmp_path: Path, uploads: str
+) -> None:
+    small.uploads = uploads
+
+    with pytest.raises(StorageError, match="did not answer as a registry does"):
+        _copy(repository, small, tmp_path / "other")
+
+
+def test_nothing_is_read_from_a_place_without_tls(repository: Path, small: SmallRegistry, tmp_path: Path) -> None:
+    small.elsewhere = "store.example"
+
+    with pytest.raises(StorageError, match="307"):
+        _copy(repository, small, tmp_path / "other")
+
+
+def test_a_realm_that_is_no_address_is_an_error_of_the_registry(
+    repository: Path, small: SmallRegistry, tmp_path: Path
+) -> None:
+    small.login, small.realm = "bearer", "https://["
+
+    with pytest.raises(StorageError, match="did not answer as a registry does"):
+        _copy(repository, small, tmp_path / "other")
+
+
 def test_a_registry_that_wants_the_password_without_tls_elsewhere_does_not_get_it(
     repository: Path, small: SmallRegistry, tmp_path: Path
 ) -> None:
