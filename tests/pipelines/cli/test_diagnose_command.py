@@ -74,9 +74,12 @@ def test_a_comparison_that_fails_names_the_command_that_diagnoses_it() -> None:
     call = ["compare", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--probes", "none"]
 
     failed = CliRunner().invoke(cli, call, standalone_mode=False)
+    in_eights = CliRunner().invoke(cli, [*call, "--batch-size", "8"], standalone_mode=False)
     passed = CliRunner().invoke(cli, [*call[:2], "model.onnx", *call[3:]], standalone_mode=False)
 
+    words = shlex.split(in_eights.stderr.partition("next:")[2].replace("\\\n", " "))
     assert "diagnose model.onnx wrong.onnx --samples rows.npz" in failed.stderr
+    assert words[1:] == ["diagnose", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--batch-size", "8"]
     assert "diagnose" not in passed.stderr
 
 
