@@ -419,7 +419,7 @@ def test_what_is_no_model_is_wrong_usage(files: Path) -> None:
         pg.compare(model, files / "absent.onnx", samples={"x": _X})
     with pytest.raises(UsageError, match=r"a builtins\.int is not a model") as caught:
         pg.compare(model, 3, samples={"x": _X})
-    assert "a torch.nn.Module, a keras.Model, or a function" in caught.value.hint
+    assert "a torch.nn.Module, a keras.Model, a list of stages" in caught.value.hint
     with pytest.raises(UsageError, match=r"a builtins\.type is not a model"):
         pg.compare(model, dict, samples={"x": _X})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -96,9 +97,11 @@ def test_a_forged_file_is_an_error_of_its_job(content: str, tmp_path: Path) -> N
 def test_a_forged_event_is_an_error_of_its_job(line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[StartedChild] = []
     monkeypatch.setattr(child, "stop_child", stopped.append)
+    events = child.ChildEvents(_child(tmp_path, "{}"))
+    events.pending = line + b"\n"
 
     with pytest.raises(BackendError):
-        child._event(_child(tmp_path, "{}"), line)
+        events.reply(time.monotonic() + 60, lambda *_: None)
 
     assert len(stopped) == 1
 
