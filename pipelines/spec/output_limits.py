@@ -11,7 +11,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
 from paritygate.validate.measure.profile import OutputProfile
-from paritygate.validate.reference.channel_axis import has_columns, infer_channel_axis
+from paritygate.validate.reference.channel_axis import MOST_UNITS, channel_axes, has_columns
 
 _COLUMNS_RANK = 2
 # The keys below `outputs.NAME` that hold a number for float outputs.
@@ -85,11 +85,13 @@ def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: int | Non
     if channels is not None and limit.size != channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
         msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels, 'channel')}"
-        raise UsageError(msg, hint=f"give one {limit.noun} for each column of the output")
+        raise UsageError(
+            msg, hint=f"give one {limit.noun} for each column of the output, or name another axis below axes"
+        )
 
 
 def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int | str | None]]) -> int | None:
-    """Return how many channels an output has; None where its declared shape is open."""
+    """Return how many channels an output has; None where its declared shape is open, or its values decide the axis."""
     if spec.shape is None:
         return None
     if axis is None and len(spec.shape) < _COLUMNS_RANK:
@@ -102,5 +104,5 @@ def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int 
         return None
     # The number of rows does not matter.
     shape = (0, *sizes)
-    axis = 1 if has_columns([shape]) else infer_channel_axis([shape], None, inputs)
-    return 1 if axis is None else shape[axis]
+    found = [shape[axis] for axis in ([1] if has_columns([shape]) else channel_axes([shape], None, inputs))]
+    return None if any(size <= MOST_UNITS for size in found[1:]) else found[0] if found else 1
