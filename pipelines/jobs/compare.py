@@ -115,7 +115,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls, and are complete only now.
         candidate_side = replace(candidate_side, notes=list(candidate.facts.notes))
-        result = replace(result, left_out=(*result.left_out, *candidate.facts.unread))
+        result = replace(result, left_out=tuple(dict.fromkeys((*result.left_out, *candidate.facts.unread))))
     causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     served = check_served_version(job, candidate.facts.answered_as) if isinstance(candidate, ModelCandidate) else ()
     probes = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)

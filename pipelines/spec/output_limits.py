@@ -85,9 +85,8 @@ def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: int | Non
     if channels is not None and limit.size != channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
         msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels, 'channel')}"
-        raise UsageError(
-            msg, hint=f"give one {limit.noun} for each column of the output, or name another axis below axes"
-        )
+        hint = f"give one {limit.noun} for each channel, or choose their axis above rank 2: axes: {{{limit.output}: N}}"
+        raise UsageError(msg, hint=hint)
 
 
 def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int | str | None]]) -> int | None:

@@ -176,6 +176,15 @@ def test_outputs_of_a_module_have_the_names_that_it_gives_them(answer: Any, name
 
 
 @pytest.mark.torch
+def test_an_output_of_the_reference_that_nothing_compares_is_shown() -> None:
+    module = of_forward(lambda x: {"a": x * 2, "cache": [x]})
+
+    result = pg.compare(module, lambda arrays: {"a": arrays["x"] * 2}, samples=_SAMPLES, probes=())
+
+    assert (result.verdict, result.outputs_left_out) == ("pass", ["cache"])
+
+
+@pytest.mark.torch
 def test_outputs_of_transformers_are_taken_by_name() -> None:
     from transformers.modeling_outputs import SequenceClassifierOutput
 

@@ -189,7 +189,7 @@ class Measures:
             ),
             limits=self.limits,
             samples_digest=samples_digest,
-            left_out=tuple(others),
+            left_out=(*others, *expected.unread),
             strata=strata,
             looks_like=symptoms_of(measurement, checks, strata, self._profiles),
             gold=gold,

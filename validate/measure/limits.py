@@ -360,7 +360,8 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
         msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {profile.channels} or 1)"
-        raise UsageError(msg, hint="give one number for each column of the output, or one for all")
+        hint = f"give one number, or one for each channel; above rank 2, --axis {profile.name}=N chooses their axis"
+        raise UsageError(msg, hint=hint)
     values = np.array([math.nan if value is None else value for value in declared])
     own: NDArray[np.float64] = np.full(profile.channels, values)
     return own

@@ -56,7 +56,8 @@ class ExpectedOutputs:
 
     `digest` is that of the file or of the recording's chunks. `output_names` include outputs without a profile, which
     were not selected. `inputs` is None where unknown, `noise` too. `positions` are those that count of an output.
-    `classes` of columns are those that the model names. `padding` is what undeclared masks leave out.
+    `classes` of columns are those that the model names. `padding` is what undeclared masks leave out. `unread` are
+    outputs that the model's signature lacks.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ExpectedOutputs:
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
     classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
 
 def expected_from_recording(recording: Recording) -> ExpectedOutputs:
@@ -88,6 +90,7 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         positions=positions_of(recording),
         classes=recording.runtime.get("classes", {}),
         padding=padding_of(recording),
+        unread=tuple(recording.runtime.get("unread", ())),
     )
 
 

@@ -74,10 +74,31 @@ def test_a_comparison_that_fails_names_the_command_that_diagnoses_it() -> None:
     call = ["compare", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--probes", "none"]
 
     failed = CliRunner().invoke(cli, call, standalone_mode=False)
+    in_eights = CliRunner().invoke(cli, [*call, "--batch-size", "8"], standalone_mode=False)
     passed = CliRunner().invoke(cli, [*call[:2], "model.onnx", *call[3:]], standalone_mode=False)
 
+    words = shlex.split(in_eights.stderr.partition("next:")[2].replace("\\\n", " "))
     assert "diagnose model.onnx wrong.onnx --samples rows.npz" in failed.stderr
+    assert words[1:] == ["diagnose", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--batch-size", "8"]
     assert "diagnose" not in passed.stderr
+
+
+@pytest.mark.usefixtures("models")
+def test_a_candidate_that_refuses_a_batch_is_not_diagnosed() -> None:
+    wrong = onnx.load("wrong.onnx")
+    wrong.graph.node[0].input[0] = "fixed"
+    wrong.graph.node.insert(0, helper.make_node("Reshape", ["x", "shape"], ["fixed"]))
+    wrong.graph.initializer.append(numpy_helper.from_array(np.array([8, 8]), "shape"))
+    onnx.save(wrong, "refusing.onnx")
+    call = ["compare", "model.onnx", "refusing.onnx", "--samples", "rows.npz", "--batch-size", "8"]
+
+    # The batches that it accepts differ.
+    failed = CliRunner().invoke(cli, [*call, "--json", "out.json"], standalone_mode=False)
+
+    checks = json.loads(Path("out.json").read_text())["checks"]
+    assert "accepts_inputs" in {check["name"] for check in checks if check["status"] == "fail"}
+    assert failed.return_value == 1
+    assert "diagnose" not in failed.stderr
 
 
 @pytest.mark.usefixtures("models")

@@ -52,6 +52,18 @@ def test_quantities_in_other_units_are_channels_along_any_axis(bench: Bench, sha
     assert "max_abs_diff" in found.failed
 
 
+def test_limits_for_another_axis_than_that_of_the_units_are_refused_with_the_option_that_names_it(bench: Bench) -> None:
+    expected = _normal(_ROWS, 3, 8) * np.logspace(3, -3, 8).astype(np.float32)
+    limits = ("--tolerance", "y:max_abs_diff=1,1,1")
+
+    refused = _given(bench, expected, expected * np.float32(1), *limits)
+    named = _given(bench, expected, expected * np.float32(1), *limits, "--axis", "y=1")
+
+    assert (refused.code, named.code) == (2, 0)
+    assert "has 3 numbers (expected 8 or 1)" in refused.err
+    assert "--axis y=N" in refused.err
+
+
 def _bounded() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return small probabilities, and the same with a rounding in every fifth row that is large for such a row."""
     expected = np.random.default_rng(0).uniform(0.5e-4, 1.5e-4, (_ROWS, 1)).astype(np.float32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from paritygate.pipelines.process.child import ChildJob
 from paritygate.pipelines.run import diagnosis
 from paritygate.pipelines.run.diagnosis import variant_to_diagnose
 from paritygate.pipelines.run.workspace import open_run
+from paritygate.precision import Variant
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -145,6 +148,33 @@ def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any
 )
 def test_half_a_request_is_refused(failed: tuple[Desk, dict[str, Any]], call: list[str]) -> None:
     assert failed[0].call("diagnose", *call).code == 2
+
+
+@pytest.mark.parametrize(
+    ("variant", "built_from"),
+    [
+        ("openvino-int8", ""),
+        ("tflite-fp32", ""),
+        ("savedmodel-fp32", ""),
+        ("torchscript-fp32", ""),
+        ("pt2-fp32", ""),
+        ("tensorrt-fp16", "onnx-fp16"),
+    ],
+)
+def test_only_an_engine_is_diagnosed_by_the_file_that_it_was_built_from(
+    failed: tuple[Desk, dict[str, Any]], tmp_path: Path, variant: str, built_from: str
+) -> None:
+    run = open_run(failed[0].copy(tmp_path).run_folder)
+    base = run.artifact("onnx-fp16")
+    shutil.copytree(base.folder, run.variant_folder(variant))
+    # All of them may have been made from an ONNX file.
+    made_by = {**base.made_by, "base": {"variant": "onnx-fp16", "digest": base.digest}}
+    replace(base, variant=Variant.parse(variant), folder=run.variant_folder(variant), made_by=made_by).save()
+
+    found = variant_to_diagnose(run, variant, None, is_export_right=True)
+
+    assert found.built_from == built_from
+    assert found.request.candidate.path.is_relative_to(run.variant_folder(built_from or variant))
 
 
 def test_the_export_stands_for_a_source_of_another_kind(failed: tuple[Desk, dict[str, Any]], tmp_path: Path) -> None:

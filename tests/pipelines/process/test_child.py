@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.processes import is_alive, wait_until
+from tests.small_disk import small_disk_at
 
 from paritygate.errors import BackendError, ConversionError
 from paritygate.pipelines.process.child import ChildJob, environment_of_job, run_child
@@ -504,15 +505,8 @@ def test_a_result_of_an_earlier_comparison_never_stands_for_this_one(
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """Return a folder on a disk of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("a small disk can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk_at(tmp_path / "disk", "64k") as folder:
+        yield folder
 
 
 def _compare_with_tmp(bench: Bench, tool: list[str], tmp: Path, *options: str) -> subprocess.CompletedProcess[str]:

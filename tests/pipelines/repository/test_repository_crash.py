@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.small_disk import small_disk_at
 
 from paritygate.errors import StorageError
 from paritygate.files import MARKER
@@ -117,16 +117,8 @@ def test_a_disk_that_is_full_from_any_point_on_is_one_clear_error_and_leaves_not
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return the mount point of a filesystem of 256 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=256k", "none", str(folder)]
-    if (
-        shutil.which("mount") is None
-        or subprocess.run(["mount", *options], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("mounting a small filesystem needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk_at(tmp_path / "disk", "256k") as folder:
+        yield folder
 
 
 def test_a_release_that_does_not_fit_the_disk_leaves_the_repository_as_it_was(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from tests.processes import is_alive, wait_until
+from tests.small_disk import small_disk_at
 
 from paritygate.files import MARKER
 
@@ -227,14 +228,8 @@ def test_a_reference_that_hangs_is_not_measured(desk: Desk, time_is_over_once: C
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return the mount point of a filesystem of 256 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=256k", "none", str(folder)]
-    has_mount = shutil.which("mount") is not None
-    if not has_mount or subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small filesystem needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk_at(tmp_path / "disk", "256k") as folder:
+        yield folder
 
 
 @pytest.mark.children

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.output_limits import check_limits_of_profiles
+from paritygate.validate.measure.profile import profile_outputs
 
 _SPEC = """
 model:
@@ -148,3 +151,15 @@ def test_where_no_outputs_are_declared_the_reference_says_what_there_is() -> Non
     more = "argmax_of: {labels: probs}\naxes: {prices: 7}\ndecisions: {x: {argmax: true, axis: 3}}"
 
     assert parse_spec(_UNDECLARED + more, folder=Path("/spec"), origin="spec.yaml").signature is None
+
+
+def test_limits_for_another_axis_than_that_of_the_units_are_refused_with_the_key_that_names_it() -> None:
+    more = _OPTIONAL.format("tokens: {max_abs_diff: [1, 1, 1, 1, 1]}")
+    resolved = parse_spec(_SPEC + more, folder=Path("/spec"), origin="spec.yaml")
+    tokens = np.random.default_rng(0).standard_normal((9, 7, 5)).astype(np.float32)
+    profile = profile_outputs("tokens", [(tokens, 9)], axis=1, dtype="float32")
+
+    with pytest.raises(UsageError, match=r"has 5 numbers.* 7 channels") as caught:
+        check_limits_of_profiles(resolved, {"tokens": profile})
+
+    assert "axes: {tokens: N}" in str(caught.value.hint)

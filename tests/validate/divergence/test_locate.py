@@ -15,10 +15,11 @@ from onnx import helper, numpy_helper
 
 from paritygate.pipelines.selftest.mutations.mutation import MutationContext, NotApplicable, mutate
 from paritygate.validate.divergence.locate import locate, locate_in
-from paritygate.validate.divergence.result import CANNOT_TELL, CONTRACT, EQUAL, LOCATED, Divergence
+from paritygate.validate.divergence.result import CANNOT_TELL, CONTRACT, EQUAL, LOCATED, POSSIBLE, PROVEN, Divergence
 from paritygate.validate.tensors.emulated_values import EmulatedValues
 from paritygate.validate.tensors.meter import Meter
 from paritygate.validate.tensors.onnx_values import read_tensor_graph
+from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 _WIDTH, _LAYERS = 16, 5
 _Array = NDArray[Any]
@@ -548,3 +549,35 @@ def test_an_operator_lost_before_two_readers_is_one_proven_place(tmp_path: Path)
 
     assert place.reference_nodes == ("Tanh",)
     assert place.proven
+
+
+_CHAIN = """<ir_version: 9, opset_import: ["": 17]> chain (float[n,16] x) => (float[n,16] y) {
+    v0 = Sin(x) %s y = Neg(v%d) }"""
+
+
+@pytest.mark.parametrize(
+    ("operators", "sizes", "certainty"),
+    [
+        (("Softplus Atan Sigmoid Erf Elu", "Softsign Cos Exp Sqrt Tanh"), (4, 5), PROVEN),
+        (("Softplus Atan Sigmoid Erf", "Softsign Cos Exp Sqrt"), (5, 5), POSSIBLE),
+        (("Softplus Atan", "Softsign Cos Exp Sqrt Tanh"), (3, 6), PROVEN),
+    ],
+)
+def test_a_place_of_more_than_four_nodes_on_both_sides_is_possible_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    operators: tuple[str, str],
+    sizes: tuple[int, int],
+    certainty: str,
+) -> None:
+    # Only places of two frameworks have several nodes on both sides.
+    monkeypatch.setattr(TensorGraph, "framework", property(lambda graph: graph.path.stem))
+    for name, chain in zip(("candidate", "reference"), operators, strict=True):
+        nodes = [f"v{at + 1} = {operator}(v{at})" for at, operator in enumerate(chain.split())]
+        text = _CHAIN % (" ".join(nodes), len(nodes))
+        onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
+
+    (place,) = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).located
+
+    assert (len(place.candidate_nodes), len(place.reference_nodes)) == sizes
+    assert place.certainty == certainty

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paritygate.roots import Root
 
 # In these runtimes `diagnose` reads inner tensors.
-_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow"})
+_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow", "openvino", "litert"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
     *("--repository", "--time-limit", "--memory-limit", "--shard", "--out", "--engine", "--workers", "--ray-address"),
@@ -195,6 +195,7 @@ def command(
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
+    from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
     written = Result(form=form, json_target=json_target, reports=reports)
     shown = written.shown(quiet=quiet, verbose=verbose)
@@ -238,7 +239,8 @@ def command(
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
     written.show_comparison(result, shown)
     if not quiet:
-        fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
+        rows = [] if batch_size == DEFAULT_BATCH_SIZE else ["--batch-size", str(batch_size)]
+        fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad), *rows]
         differing = _differing_samples(result, fitted)
         sides = ((one, reference, result.reference), (other, candidate, result.candidate))
         # The text of a release is not a path.
@@ -292,8 +294,11 @@ def _measure_shard(
 def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str]:
     """Return the samples with their options if they differ, else the inputs of a failed probe that were kept."""
     failed = [check for check in result.checks if check.status == "fail"]
-    kept = (item.inputs for probe in result.probes.asked.values() for item in probe.failures if item.inputs)
-    of_probe = next(([path] for path in kept), [])
+    if any(check.name == "accepts_inputs" for check in failed):
+        # The candidate would refuse these samples again.
+        return []
+    failures = (item for probe in result.probes.asked.values() for item in probe.failures)
+    of_probe = next(([item.inputs] for item in failures if item.inputs and item.check != "refused"), [])
     if of_probe and all(check.name.startswith("probe_") for check in failed):
         return of_probe
     # Without values that differ, there is no operator to name.
