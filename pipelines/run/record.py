@@ -10,7 +10,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of, to_data
-from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
+from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import ModelRef, SourceKind, parse_source, with_signature_key
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
@@ -140,11 +140,6 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     """
     source = parse_source(request.model, request.samples.folder)
     source = with_signature_key(source, request.signature_key, "--signature")
-    if source.kind is SourceKind.CALLABLE:
-        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are unknown here"
-        raise UsageError(
-            msg, hint="write a spec that names them, and start a run", command="convert-and-validate run SPEC"
-        )
     args = {
         **_args_of(request.model, source, request.samples, is_non_finite_declared=request.is_non_finite_declared),
         "valid_where": dict(request.valid_where),

@@ -67,6 +67,7 @@ def check_can_be_cut(job: ComparisonJob, option: str = "--shard") -> None:
     if not (job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file()):
         msg = f"{option} needs a recorded reference, but {job.reference.name} is not a recording"
         record = ["convert-and-validate", "record", job.reference.name, "--samples", job.samples.text]
+        record += ["--batch-size", str(job.samples.batch_size)]
         raise UsageError(
             msg,
             hint="the reference folder of a run has probes; without them, record it once, and compare with that folder",
