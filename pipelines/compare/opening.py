@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.models.example import Example, example_of
 from paritygate.models.loading import load_model, naming_signatures
-from paritygate.models.named_call import is_default_output_name
+from paritygate.models.named_call import default_output_names, is_default_output_name
 from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
@@ -45,6 +45,8 @@ from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import is_table
+
+_KEEP_ORDER = {SourceKind.ONNX, SourceKind.OPENVINO}  # their outputs are in the order of the exported model
 
 
 def why_apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
@@ -325,8 +327,9 @@ def open_candidate(
     again = {
         other: name for name, other in pairs if name in reference.expected.output_names - has and other in answers_to
     }
+    again = again or _names_by_order(runner, reference.expected.output_names)
     if again:
-        # One model is Keras with outputs named by layers, and the other names them by their order.
+        # One model names its outputs by layers or names of its own, and the other by their order.
         named = replace(ref, rename={**ref.rename, **again})
         runner = models.opened("candidate-by-order", named, lambda: opened(named))
         ref = named
@@ -334,6 +337,16 @@ def open_candidate(
         # A fresh process must get the same signature.
         ref = replace(ref, signature=runner.signature)
     return ModelCandidate(runner), _describe(ref, runner), replace(job, candidate=ref)
+
+
+def _names_by_order(runner: Runner, expected: Collection[str]) -> dict[str, str]:
+    """Return the names by order of outputs with names of their own, where the reference has as many unnamed ones."""
+    names, defaults = [spec.name for spec in runner.signature.outputs], default_output_names(len(expected))
+    ref = runner.loaded.ref
+    # Other formats may sort their outputs by name, and who renames one output may have chosen all.
+    if ref.kind not in _KEEP_ORDER or ref.rename or len(names) != len(defaults) or {*expected} != {*defaults}:
+        return {}
+    return {} if any(map(is_default_output_name, names)) else dict(zip(names, defaults, strict=True))
 
 
 def _describe(ref: ModelRef, runner: Runner) -> SideResult:

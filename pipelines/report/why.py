@@ -33,10 +33,15 @@ def why(result: ComparisonResult) -> str:
     if not bad:
         return ""
     checks = {check.name for check in bad} - {bad[0].name}
-    outputs = {check.output for check in bad} - {bad[0].output, None}
+    # An output that is missing and one that is too many may be the same under two names.
+    outputs = {check.output for check in bad if not _is_extra(check) or _is_extra(bad[0])} - {bad[0].output, None}
     also = [counted(len(checks), "more check")] if checks else []
     also += [counted(len(outputs), "more output")] if outputs and bad[0].output else []
     return _sentence(bad[0], result) + (f" (and {', '.join(also)})" if also else "")
+
+
+def _is_extra(check: Check) -> bool:
+    return any(sentence.key == "contract.more_output" for sentence in check.words)
 
 
 def headline_check(result: ComparisonResult) -> Check | None:

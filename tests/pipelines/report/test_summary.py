@@ -36,6 +36,7 @@ from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.signature import TensorSpec
 from paritygate.validate.measure.check import Check
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -94,6 +95,18 @@ def test_another_output_that_fails_the_same_check_is_counted() -> None:
     assert why(_result(*of_both)).endswith("against a limit of 0.062 (and 1 more output)")
     found = why(_result(*of_both, _check("finite", output="embedding", detail="3 values are NaN", measured=3.0)))
     assert found.endswith("(and 1 more check, 1 more output)")
+
+
+def test_names_that_only_the_candidate_has_are_no_more_outputs_of_the_model() -> None:
+    lacks = [
+        _check("contract.outputs", output=f"output_{index}", words=say("contract.no_output", output="a", outputs=["b"]))
+        for index in range(2)
+    ]
+    more = [
+        _check("contract.outputs", output=name, words=say("contract.more_output", output=name)) for name in ("b", "c")
+    ]
+    assert why(_result(*lacks, *more)).endswith("(and 1 more output)")
+    assert why(_result(*more)).endswith("(and 1 more output)")
 
 
 @pytest.mark.parametrize(
