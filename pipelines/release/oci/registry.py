@@ -50,12 +50,18 @@ class Registry:
         self._login = ""
 
     def manifest(self, which: str) -> bytes | None:
-        """Return a manifest or index by tag or digest, None if there is none; ArtifactIntegrityError if it differs."""
+        """Return a manifest or index by tag or digest; None if there is none.
+
+        Raises:
+            ArtifactIntegrityError: Its digest is not the one asked for or, with a tag, that of the registry's header.
+        """
         with self._ask("GET", f"manifests/{which}", headers={"Accept": f"{MANIFEST}, {INDEX}"}) as answer:
             if answer.status == HTTPStatus.NOT_FOUND:
                 return None
             content = b"".join(self._parts(answer, _MOST_MANIFEST_BYTES))
-        if len(content) > _MOST_MANIFEST_BYTES or (":" in which and digest_of_bytes(content) != which):
+            named = which if ":" in which else answer.headers.get("Docker-Content-Digest", "")
+        is_other = named.startswith("sha256:") and digest_of_bytes(content) != named
+        if len(content) > _MOST_MANIFEST_BYTES or is_other:
             raise corrupt(f"the manifest {which} in {self.place}", "the registry returned other bytes")
         return content
 

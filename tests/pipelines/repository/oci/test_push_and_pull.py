@@ -163,12 +163,14 @@ def test_only_a_pass_is_called_validated(
     assert _pull(tmp_path / "other", f"{small.host}/team/scores:1").is_new
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "onnx-fp32/model.onnx", "evidence.json"])
+@pytest.mark.parametrize("name", ["config", "manifest.json", "onnx-fp32/model.onnx", "evidence.json"])
 @pytest.mark.parametrize("change", ["changed", "cut", "longer", "removed"])
 def test_a_blob_that_is_not_what_was_pushed_is_named_and_nothing_is_left(
     repository: Path, registry: Any_, tmp_path: Path, name: str, change: str
 ) -> None:
-    digest = _push(repository, registry) and digests_below(repository / f"store/{_MODEL}/1")[name]
+    _push(repository, registry)
+    config = {"config": json.loads(registry.manifests["1"])["config"]["digest"]}
+    digest = {**config, **digests_below(repository / f"store/{_MODEL}/1")}[name]
     content = registry.blob(digest)
     changed = {"changed": content[:-1] + b"!", "cut": content[:-1], "longer": content + b"!"}.get(change)
     if change == "cut" and isinstance(registry, SmallRegistry):
@@ -245,6 +247,18 @@ def test_a_digest_in_the_reference_counts(repository: Path, small: SmallRegistry
     small.manifests[digest] = small.manifests[digest] + b" "
     with pytest.raises(ArtifactIntegrityError, match="returned other bytes"):
         _pull(tmp_path / "third", f"{small.host}/team/scores@{digest}")
+
+
+def test_a_manifest_under_a_tag_has_the_digest_that_the_registry_names(
+    repository: Path, small: SmallRegistry, tmp_path: Path
+) -> None:
+    small.names = True
+    _push(repository, small)
+    assert _pull(tmp_path / "other", f"{small.host}/team/scores:1").is_new
+
+    small.manifests["1"] += b" "
+    with pytest.raises(ArtifactIntegrityError, match="returned other bytes"):
+        _pull(tmp_path / "third", f"{small.host}/team/scores:1")
 
 
 def test_a_number_that_another_release_has_or_had_is_refused(
