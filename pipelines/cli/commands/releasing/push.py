@@ -18,7 +18,7 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
     """Copy a release to an OCI registry, after its files are verified. The default TAG is the version.
 
     The artifact has all files of the release. Evidence, signature and bill of materials refer to it. Its status is
-    validated only if the run and every variant passed. Another artifact under the default TAG stays; a given TAG moves.
+    validated only if the run and every variant passed. A TAG that is a version never moves; others do.
     The login is that of docker login.
 
     \b

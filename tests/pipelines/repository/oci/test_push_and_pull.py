@@ -324,8 +324,14 @@ def test_the_tag_of_a_version_stays_and_a_given_one_moves(
     _push(repository, small, ":prod")
     promote(tmp_path / "other", make_candidate(despite="x"))
 
-    with pytest.raises(RepositoryError, match="something else"):
-        _push(tmp_path / "other", small)
+    before = dict(small.manifests)
+    for tag in ("", ":1"):
+        with pytest.raises(RepositoryError, match="another release"):
+            _push(tmp_path / "other", small, tag)
+    for tag in (":2", ":01"):
+        with pytest.raises(UsageError, match="is a version"):
+            _push(tmp_path / "other", small, tag)
+    assert small.manifests == before
     assert _push(tmp_path / "other", small, ":prod").is_new
     assert small.manifests["1"] != small.manifests["prod"]
 
