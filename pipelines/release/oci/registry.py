@@ -56,7 +56,8 @@ class Registry:
             ArtifactIntegrityError: Its digest is not the one asked for or, with a tag, that of the registry's header.
         """
         with self._ask("GET", f"manifests/{which}", headers={"Accept": f"{MANIFEST}, {INDEX}"}) as answer:
-            if answer.status == HTTPStatus.NOT_FOUND:
+            if answer.status == HTTPStatus.NOT_FOUND or _is_page(answer):
+                self._check()
                 return None
             content = b"".join(self._parts(answer, _MOST_MANIFEST_BYTES))
             named = which if ":" in which else answer.headers.get("Docker-Content-Digest", "")
@@ -64,6 +65,14 @@ class Registry:
         if len(content) > _MOST_MANIFEST_BYTES or is_other:
             raise corrupt(f"the manifest {which} in {self.place}", "the registry returned other bytes")
         return content
+
+    def _check(self) -> None:
+        """Raise StorageError if the host is another web server, which knows no manifest either."""
+        with self._errors(), self._open(urllib.request.Request(f"{self._origin}v2/"), "") as answer:  # noqa: S310 - of the registry
+            is_registry = answer.status in {HTTPStatus.OK, *_NO_LOGIN} and not _is_page(answer)
+        if not is_registry:
+            msg = f"{self._host} does not answer as a registry (GET /v2/: HTTP {answer.status})"
+            raise StorageError(msg, hint="check the host and its port")
 
     def put_manifest(self, content: bytes, which: str, kind: str = MANIFEST) -> bool:
         """Write a manifest or index at a tag or digest; return whether the registry lists it by its subject."""
@@ -170,6 +179,8 @@ class Registry:
             reason = getattr(err, "reason", err)
             words = getattr(reason, "strerror", None) or type(reason).__name__
             msg = f"{self._host} did not answer as a registry does: {words}"
+            if words == "TimeoutError":
+                msg = f"{self._host} did not answer within {_SILENCE_S:g} seconds"
             raise StorageError(msg, hint="check the host and the network, and repeat the command") from None
 
     def _refused(self, answer: Any) -> StorageError:  # noqa: ANN401 - likewise
@@ -186,6 +197,10 @@ class Registry:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args: Any) -> urllib.request.Request | None:  # noqa: ANN401 - as the base class
         return super().redirect_request(*args) if _is_safe(args[-1]) else None
+
+
+def _is_page(answer: Any) -> bool:  # noqa: ANN401 - likewise
+    return answer.status == HTTPStatus.OK and answer.headers.get_content_type() == "text/html"
 
 
 def _is_safe(url: str) -> bool:

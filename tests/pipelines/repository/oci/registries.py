@@ -36,6 +36,7 @@ class SmallRegistry:
         self.lists = False
         self.names = False  # whether its answers have the digests that manifests had when they were written
         self.stored: dict[str, str] = {}
+        self.page: tuple[int, bytes] | None = None  # what a web server that is no registry answers
         self.cut: set[str] = set()  # digests of blobs whose answers end early
         self.elsewhere = ""  # where blobs are, for a registry that redirects
         self.uploads = f"/v2/uploads/7?state={TOKEN}"
@@ -93,6 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif given != wanted:
             realm = f'Bearer realm="{registry.realm}",service="small",scope="repository:x:pull"'
             self.answer(401, WWW_Authenticate='Basic realm="small"' if registry.login == "basic" else realm)
+        elif registry.page is not None:
+            self.answer(*registry.page, Content_Type="text/html")
+        elif path == "/v2/":
+            self.answer(200, b"{}")
         elif kind == "manifests":
             self.serve_manifest(which, content)
         elif self.command == "POST":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.pipelines.repository.oci.registries import DebianRegistry, SmallRegis
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError
 from paritygate.files import digest_of_bytes, json_bytes
 from paritygate.pipelines.release.oci import pull as pulling
+from paritygate.pipelines.release.oci import registry as registry_module
 from paritygate.pipelines.release.oci.pull import Pulled, pull
 from paritygate.pipelines.release.oci.push import STATUS, Pushed, push
 from paritygate.pipelines.release.oci.reference import parse_reference
@@ -364,6 +366,25 @@ def test_a_registry_that_does_not_answer_is_one_clear_error(reference: str, tmp_
 
     assert caught.value.hint
     assert _is_empty(tmp_path)
+
+
+@pytest.mark.parametrize("page", [(404, b"no"), (200, b"<html>")])
+def test_a_web_server_is_no_registry(
+    repository: Path, small: SmallRegistry, tmp_path: Path, page: tuple[int, bytes]
+) -> None:
+    small.page = page
+
+    with pytest.raises(StorageError, match="GET /v2/"):
+        _pull(tmp_path / "other", f"{small.host}/team/scores:1")
+    with pytest.raises(StorageError, match="GET /v2/"):
+        _push(repository, small)
+
+
+def test_a_silent_server_is_named_with_the_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "_SILENCE_S", 0.25)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with pytest.raises(StorageError, match=r"within 0\.25 seconds"):
+            _pull(tmp_path / "other", f"127.0.0.1:{server.getsockname()[1]}/team/scores:1")
 
 
 def test_what_is_not_there_is_wrong_input(small: SmallRegistry, tmp_path: Path) -> None:
