@@ -89,13 +89,13 @@ class Registry:
         end = "&" if urlsplit(place).query else "?"
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
 
-    def download(self, digest: str, size: int, path: Path, note: Callable[[int], None]) -> None:
-        """Write a blob to a new file, which may only be read; `note` gets the sizes of its parts.
+    def download(self, digest: str, size: int, folder: Path, name: str, note: Callable[[int], None]) -> None:
+        """Write a blob to a new file below a folder, which may only be read; `note` gets the sizes of its parts.
 
         Raises:
             ArtifactIntegrityError: It is missing, cut off or another one.
         """
-        state = hashlib.sha256()
+        state, path, what = hashlib.sha256(), folder / name, f"{name} in {self.place}"
         with self._ask("GET", f"blobs/{digest}") as answer, storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444), "wb") as stream:
@@ -103,8 +103,11 @@ class Registry:
                     state.update(part)
                     stream.write(part)
                     note(len(part))
-        if answer.status == HTTPStatus.NOT_FOUND or f"sha256:{state.hexdigest()}" != digest:
-            raise corrupt(f"{path.name} in {self.place}", f"it is not, or no longer, {digest}")
+        if answer.status == HTTPStatus.NOT_FOUND:
+            msg = f"{what} is missing ({digest})"
+            raise ArtifactIntegrityError(msg, hint="push the release again")
+        if f"sha256:{state.hexdigest()}" != digest:
+            raise corrupt(what, f"it is not, or no longer, {digest}")
 
     def _parts(self, answer: Any, most: int) -> Iterator[bytes]:  # noqa: ANN401 - a response, or an error that is one
         """Yield the body of an answer up to the part that exceeds `most` bytes."""
@@ -209,6 +212,8 @@ def _is_safe(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.netloc))
 
 
-def corrupt(what: str, why: str) -> ArtifactIntegrityError:
+def corrupt(what: str, why: str, hint: str = "") -> ArtifactIntegrityError:
     """Return the error for content of a registry that is not what it should be."""
-    return ArtifactIntegrityError(f"{what} is corrupt: {why}", hint="nothing was pulled; push the release again")
+    # A registry keeps a blob that it has, so another push mends nothing, in another of its repositories neither.
+    mend = "delete it in the registry and push the release again, or push it to another registry"
+    return ArtifactIntegrityError(f"{what} is corrupt: {why}", hint=hint or mend)
