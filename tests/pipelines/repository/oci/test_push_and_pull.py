@@ -52,7 +52,9 @@ def _pull(root: Root, reference: str) -> Pulled:
 
 def _is_empty(root: Path) -> bool:
     """Return whether a repository holds no release, and nothing half done."""
-    return not [path for path in root.rglob("*") if path.is_file()] and not [*root.glob("store/*/*")]
+    return not [path for path in root.rglob("*") if path.is_file() or path.name == "staging"] and not [
+        *root.glob("store/*/*")
+    ]
 
 
 def test_a_release_comes_back_byte_for_byte_with_what_proves_it(
@@ -387,6 +389,18 @@ def test_a_silent_server_is_named_with_the_seconds(tmp_path: Path, monkeypatch: 
     message = r"within 0\.25 seconds"
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(StorageError, match=message):
         _pull(tmp_path / "other", f"127.0.0.1:{server.getsockname()[1]}/team/scores:1")
+
+
+def test_a_repository_that_cannot_be_made_hints_at_another(
+    repository: Path, small: SmallRegistry, tmp_path: Path
+) -> None:
+    _push(repository, small)
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError) as caught:
+        _pull(tmp_path / "file/other", f"{small.host}/team/scores:1")
+
+    assert "--repository" in str(caught.value.hint)
 
 
 def test_what_is_not_there_is_wrong_input(small: SmallRegistry, tmp_path: Path) -> None:
