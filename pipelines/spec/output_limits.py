@@ -11,7 +11,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
 from paritygate.validate.measure.profile import OutputProfile
-from paritygate.validate.reference.channel_axis import has_columns, infer_channel_axis
+from paritygate.validate.reference.channel_axis import MOST_UNITS, channel_axes, has_columns
 
 _COLUMNS_RANK = 2
 # The keys below `outputs.NAME` that hold a number for float outputs.
@@ -44,7 +44,7 @@ def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
 
 def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
     """Check the same by the outputs of the reference, with the same error."""
-    floats = {name: profile.channels for name, profile in profiles.items() if profile.is_float}
+    floats = {name: (profile.channels,) for name, profile in profiles.items() if profile.is_float}
     _check(resolved, floats)
 
 
@@ -61,14 +61,14 @@ def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
                 yield _AskedLimit(f"tolerance.{variant}.outputs.{output}.{name}", output, len(numbers))
 
 
-def _check(resolved: ResolvedSpec, channels: Mapping[str, int | None]) -> None:
+def _check(resolved: ResolvedSpec, channels: Mapping[str, Sequence[int]]) -> None:
     for limit in _asked(resolved):
         is_of_names = limit.noun == "name"
         if not is_of_names:
             _check_float(resolved, limit.key, limit.output, channels)
         # One number applies to all channels.
         if limit.size > 1 or is_of_names:
-            _check_count(resolved, limit, channels.get(limit.output))
+            _check_count(resolved, limit, channels.get(limit.output, ()))
 
 
 def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collection[str]) -> None:
@@ -81,27 +81,28 @@ def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collecti
         raise UsageError(msg, hint=f"name one of these{meant(output, floats)}")
 
 
-def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: int | None) -> None:
-    if channels is not None and limit.size != channels:
+def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: Sequence[int]) -> None:
+    if channels and limit.size not in channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
-        msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels, 'channel')}"
+        msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels[0], 'channel')}"
         hint = f"give one {limit.noun} for each channel, or choose their axis above rank 2: axes: {{{limit.output}: N}}"
         raise UsageError(msg, hint=hint)
 
 
-def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int | str | None]]) -> int | None:
-    """Return how many channels an output has; None where its declared shape is open."""
+def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int | str | None]]) -> Sequence[int]:
+    """Return how many channels an output may have, the likeliest first; none where its declared shape is open."""
     if spec.shape is None:
-        return None
+        return ()
     if axis is None and len(spec.shape) < _COLUMNS_RANK:
-        return 1
+        return (1,)
     if axis is not None:
         size = spec.shape[axis]
-        return size if isinstance(size, int) else None
+        return (size,) if isinstance(size, int) else ()
     sizes = [size for size in spec.shape[1:] if isinstance(size, int)]
     if len(sizes) < len(spec.shape) - 1:
-        return None
+        return ()
     # The number of rows does not matter.
     shape = (0, *sizes)
-    axis = 1 if has_columns([shape]) else infer_channel_axis([shape], None, inputs)
-    return 1 if axis is None else shape[axis]
+    found = [shape[axis] for axis in ([1] if has_columns([shape]) else channel_axes([shape], None, inputs))]
+    # The values of the reference decide between them.
+    return [*found[:1], *(size for size in found[1:] if size <= MOST_UNITS)] or (1,)

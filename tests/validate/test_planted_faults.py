@@ -21,7 +21,7 @@ from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
-from paritygate.validate.reference.channel_axis import infer_channel_axis
+from paritygate.validate.reference.channel_axis import channel_axes
 
 _ROWS = 400
 _BATCH = 32
@@ -47,7 +47,7 @@ def _judged(
     expected, actual = (side if isinstance(side, dict) else {"y": side} for side in pair)
     profiles = {}
     for name, array in expected.items():
-        channel = infer_channel_axis([array.shape], None) if axis is None else axis
+        channel = next(iter(channel_axes([array.shape], None)), None) if axis is None else axis
         blocks = [(array[at : at + _BATCH], len(array[at : at + _BATCH])) for at in range(0, len(array), _BATCH)]
         profiles[name] = profile_outputs(name, blocks, axis=channel, dtype=array.dtype.name)
     tolerance = DEFAULT_TOLERANCES[precision]

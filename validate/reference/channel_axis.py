@@ -20,7 +20,7 @@ _COLUMNS_RANK = 2
 _MOST_COLUMNS = 4096
 # Quantities in other units are few, and their spreads differ by more than this factor, and by so many times the factor
 # along the most likely axis.
-_MOST_UNITS = 64
+MOST_UNITS = 64
 _APART = 100.0
 _APART_BESIDE = 10.0
 # Entries whose spread is a smaller share of the largest one, such as padded positions, may hold rounding alone.
@@ -28,15 +28,6 @@ _ROUNDING = 2.0**-20
 # How many rows and values show it.
 _ROWS_SEEN = 32
 _VALUES_SEEN = 1 << 18
-
-
-def infer_channel_axis(
-    shapes: Iterable[Sequence[int]],
-    declared: Sequence[int | str | None] | None,
-    inputs: Iterable[Sequence[int | str | None]] = (),
-) -> int | None:
-    """Return the axis whose entries are channels, as far as the shapes show it, or None for one channel."""
-    return next(iter(channel_axes(shapes, declared, inputs)), None)
 
 
 def channel_axes(
@@ -73,7 +64,7 @@ def axis_of_units(arrays: Iterable[tuple[NDArray[np.generic], int]], axes: Seque
     if len(axes) > 1:
         parts = _first_rows(arrays)
         sizes = {axis: parts[0].shape[axis] for axis in axes}
-        found = {axis: _spreads_apart(parts, axis) for axis in axes if axis == axes[0] or sizes[axis] <= _MOST_UNITS}
+        found = {axis: _spreads_apart(parts, axis) for axis in axes if axis == axes[0] or sizes[axis] <= MOST_UNITS}
     best = max(found, key=lambda axis: found[axis], default=None)
     if best is None or found[best] <= max(_APART, _APART_BESIDE * found[axes[0]]):
         return axes[0] if axes else None

@@ -91,7 +91,9 @@ def pull(
                     repository, model, lambda now: None if _is_there(now, record, folder) else record, staging
                 )
             except BaseException:
-                withdraw_unrecorded(staging, repository, model, version)
+                # Another pull may have put the same objects there; gc deletes those that nobody records.
+                if isinstance(repository, Path):
+                    withdraw_unrecorded(staging, repository, model, version)
                 raise
     return Pulled(model=model, version=version, reference=place, folder=folder, files=len(layers), is_new=is_new)
 

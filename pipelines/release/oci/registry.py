@@ -129,7 +129,7 @@ class Registry:
         with self._errors():
             url = urljoin(self._base, path)
             if not _is_safe(url):
-                raise OSError(errno.EPERM, "it leads to a place without TLS")
+                raise OSError(errno.EPERM, "an address without TLS")
         for is_last in (False, True):
             with self._errors(), contextlib.ExitStack() as stack:
                 data = stack.enter_context(body.open("rb")) if isinstance(body, Path) else body

@@ -17,7 +17,7 @@ from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
-from paritygate.validate.reference.channel_axis import infer_channel_axis
+from paritygate.validate.reference.channel_axis import channel_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -188,7 +188,7 @@ def test_a_constant_offset_is_warned_of_before_it_fails(bench: Bench) -> None:
 def _verdict(expected: NDArray[np.float32], actual: NDArray[np.float32], precision: Precision) -> Verdict:
     from paritygate.batch import Batch
 
-    axis = infer_channel_axis([expected.shape], None)
+    axis = next(iter(channel_axes([expected.shape], None)), None)
     profile = profile_outputs("y", [(expected, len(expected))], axis=axis, dtype="float32")
     limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
     comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))

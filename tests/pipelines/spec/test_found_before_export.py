@@ -15,6 +15,7 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.compare.first_rows import check_declared_outputs
+from paritygate.pipelines.spec import output_limits
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -370,3 +371,21 @@ def test_compare_finds_a_wrong_name_before_the_reference_answers(
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), option, value)
     assert outcome.code == 2
     assert outcome.result["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "channels"),
+    [
+        (("N", 3), None, [3]),
+        (("N", 100, 84), None, [84]),
+        (("N", 8, 3), 1, [8]),
+        # The reference's values decide which axis has quantities in other units.
+        (("N", 8, 3), None, [3, 8]),
+    ],
+)
+def test_channels_count_before_any_work_where_the_shape_alone_shows_them(
+    shape: tuple[int | str, ...], axis: int | None, channels: list[int]
+) -> None:
+    spec = TensorSpec(name="y", dtype="float32", shape=shape)
+
+    assert [*output_limits._channels(spec, axis, [])] == channels

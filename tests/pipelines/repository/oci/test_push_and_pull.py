@@ -363,6 +363,29 @@ def test_every_store_is_pushed_from_and_pulled_into(root: Root, small: SmallRegi
     assert not _pull(other, f"{small.host}/team/scores:1").is_new
 
 
+def test_a_pull_that_fails_takes_nothing_from_another_one(
+    root: Root, small: SmallRegistry, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = root_of(f"{root}-2")
+    promote(root, make_candidate())
+    _push(root, small)
+    reference, append = f"{small.host}/team/scores:1", pulling.append_record
+
+    def fail(*_: object) -> None:
+        raise StorageError("the disk is full", hint="free some space")
+
+    def after_another_one(*args: object) -> object:
+        monkeypatch.setattr(pulling, "append_record", fail)
+        with pytest.raises(StorageError, match="the disk is full"):
+            _pull(other, reference)
+        return append(*args)
+
+    monkeypatch.setattr(pulling, "append_record", after_another_one)
+
+    assert _pull(other, reference).is_new
+    assert verify_release(other, _MODEL, 1).is_intact
+
+
 @pytest.mark.parametrize("reference", ["127.0.0.1:1/team/scores:1", "localhost:1/scores:1"])
 def test_a_registry_that_does_not_answer_is_one_clear_error(reference: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="did not answer") as caught:
