@@ -1,7 +1,7 @@
 """Copy a release from an OCI registry into a repository, under the number that it has.
 
-Nothing is trusted before its digest is checked: that of the artifact, if the reference or the registry names it, then
-that of the release's manifest, which names those of all other files. What is cut off is not published.
+Nothing is trusted before its digest is checked: first that of the artifact, if the reference or the registry has it.
+Then comes the release's manifest, which names those of all other files. What is cut off is not published.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _layers(registry: Registry, reference: Reference) -> tuple[str, tuple[str, i
     except (ValueError, LookupError, TypeError, AttributeError) as err:
         is_release, config, layers, problem = False, ("", 0), {}, f"{type(err).__name__}: {err}"
     if problem or not is_release:
-        why = f"it is no release of paritygate{problem and f' ({problem})'}"
+        why = f"the artifact is no release of paritygate{problem and f' ({problem})'}"
         raise corrupt(place, why, "check the name and the tag")
     return place, config, layers
 

@@ -203,7 +203,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _is_page(answer: Any) -> bool:  # noqa: ANN401 - likewise
-    return answer.status == HTTPStatus.OK and answer.headers.get_content_type() == "text/html"
+    return bool(answer.status == HTTPStatus.OK and answer.headers.get_content_type() == "text/html")
 
 
 def _is_safe(url: str) -> bool:
