@@ -73,15 +73,15 @@ def pull(
 
     with store.staging() as staging:
         content = staging / CONTENT
-        registry.download(*config, staging, "config", note)
-        registry.download(*layers[MANIFEST_FILE], content, MANIFEST_FILE, note)
+        registry.download(*config, staging / "config", "config", note)
+        registry.download(*layers[MANIFEST_FILE], content / MANIFEST_FILE, MANIFEST_FILE, note)
         model, version, record = _checked(content, {name: digest for name, (digest, _) in layers.items()}, place)
         record = replace(record, version=version, who=who, host=host)
         state, folder = read_state_of(repository, model), release_folder(repository, model, version)
         is_new = not _is_there(state, record, folder)
         if is_new:
             for name in layers.keys() - {MANIFEST_FILE}:
-                registry.download(*layers[name], content, name, note)
+                registry.download(*layers[name], content / name, name, note)
             # A pull that was killed before it recorded the release left the same files.
             is_published = store.publish(staging, release_name(model, version))
             if not is_published and not difference_of_release(folder, record)[0].is_empty:

@@ -89,13 +89,13 @@ class Registry:
         end = "&" if urlsplit(place).query else "?"
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
 
-    def download(self, digest: str, size: int, folder: Path, name: str, note: Callable[[int], None]) -> None:
-        """Write a blob to a new file below a folder, which may only be read; `note` gets the sizes of its parts.
+    def download(self, digest: str, size: int, path: Path, name: str, note: Callable[[int], None]) -> None:
+        """Write a blob to a new file, which may only be read; errors have `name`, and `note` gets the sizes of its parts.
 
         Raises:
             ArtifactIntegrityError: It is missing, cut off or another one.
         """
-        state, path, what = hashlib.sha256(), folder / name, f"{name} in {self.place}"
+        state, what = hashlib.sha256(), f"{name} in {self.place}"
         with self._ask("GET", f"blobs/{digest}") as answer, storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444), "wb") as stream:
