@@ -90,7 +90,7 @@ class Registry:
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
 
     def download(self, digest: str, size: int, path: Path, name: str, note: Callable[[int], None]) -> None:
-        """Write a blob to a new file, which may only be read; errors have `name`, and `note` gets the sizes of its parts.
+        """Write a blob to a new file, which may only be read; errors have `name`, and `note` gets the sizes of parts.
 
         Raises:
             ArtifactIntegrityError: It is missing, cut off or another one.
