@@ -1,7 +1,7 @@
 """Copy a release from an OCI registry into a repository, under the number that it has.
 
-Nothing is trusted before its digest is checked: that of the artifact, then that of the release's manifest, which names
-those of all other files. What is cut off is not published.
+Nothing is trusted before its digest is checked: first that of the artifact, if the reference or the registry has it.
+Then comes the release's manifest, which names those of all other files. What is cut off is not published.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def pull(
         StorageError: The registry refuses or does not answer, or the repository cannot be written.
     """
     registry, store = Registry(reference), store_of(repository)
-    place, layers = _layers(registry, reference)
-    total, done = sum(size for _, size in layers.values()), 0
+    place, config, layers = _layers(registry, reference)
+    total, done = sum(size for _, size in (config, *layers.values())), 0
 
     def note(size: int) -> None:
         nonlocal done
@@ -73,14 +73,15 @@ def pull(
 
     with store.staging() as staging:
         content = staging / CONTENT
-        registry.download(*layers[MANIFEST_FILE], content / MANIFEST_FILE, note)
+        registry.download(*config, staging / "config", "config", note)
+        registry.download(*layers[MANIFEST_FILE], content / MANIFEST_FILE, MANIFEST_FILE, note)
         model, version, record = _checked(content, {name: digest for name, (digest, _) in layers.items()}, place)
         record = replace(record, version=version, who=who, host=host)
         state, folder = read_state_of(repository, model), release_folder(repository, model, version)
         is_new = not _is_there(state, record, folder)
         if is_new:
             for name in layers.keys() - {MANIFEST_FILE}:
-                registry.download(*layers[name], content / name, note)
+                registry.download(*layers[name], content / name, name, note)
             # A pull that was killed before it recorded the release left the same files.
             is_published = store.publish(staging, release_name(model, version))
             if not is_published and not difference_of_release(folder, record)[0].is_empty:
@@ -97,8 +98,8 @@ def pull(
     return Pulled(model=model, version=version, reference=place, folder=folder, files=len(layers), is_new=is_new)
 
 
-def _layers(registry: Registry, reference: Reference) -> tuple[str, dict[str, tuple[str, int]]]:
-    """Return the place of an artifact with its digest, and of each file digest and size."""
+def _layers(registry: Registry, reference: Reference) -> tuple[str, tuple[str, int], dict[str, tuple[str, int]]]:
+    """Return the place of an artifact with its digest, and digest and size of its config and of each file."""
     which = reference.digest or reference.tag
     if which is None:
         raise UsageError(f"{reference} has neither tag nor digest", hint=f"write for example {reference}:3")
@@ -110,14 +111,16 @@ def _layers(registry: Registry, reference: Reference) -> tuple[str, dict[str, tu
         data = json_of(content.decode())
         found = [(layer["annotations"][FILE_PATH], layer["digest"], int(layer["size"])) for layer in data["layers"]]
         layers = {name: (digest, size) for name, digest, size in found}
+        config = data["config"]["digest"], int(data["config"]["size"])
         is_release = data["artifactType"] == MODEL and MANIFEST_FILE in layers
-        is_release &= all(_DIGEST.fullmatch(digest) is not None for _, digest, _ in found)
+        is_release &= all(_DIGEST.fullmatch(digest) is not None for digest, _ in (config, *layers.values()))
         problem = " ".join(why_not_names(name for name, _, _ in found) or ())
     except (ValueError, LookupError, TypeError, AttributeError) as err:
-        is_release, layers, problem = False, {}, f"{type(err).__name__}: {err}"
+        is_release, config, layers, problem = False, ("", 0), {}, f"{type(err).__name__}: {err}"
     if problem or not is_release:
-        raise corrupt(place, f"it is no release of paritygate{problem and f' ({problem})'}")
-    return place, layers
+        why = f"the artifact is no release of paritygate{problem and f' ({problem})'}"
+        raise corrupt(place, why, "check the name and the tag")
+    return place, config, layers
 
 
 def _checked(content: Path, digests: Mapping[str, str], place: str) -> tuple[str, int, Record]:

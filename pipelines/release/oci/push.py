@@ -61,16 +61,20 @@ def push(
     """Copy a release whose files are verified first, and tag it last; the default tag is its version.
 
     Raises:
-        UsageError: There is no such release, or the reference has a digest.
+        UsageError: There is no such release, or the reference has a digest or the number of another version.
         ArtifactIntegrityError: The release is corrupt.
-        RepositoryError: The default tag is at something else.
+        RepositoryError: The tag of the version holds another release.
         StorageError: The registry refuses, or does not answer.
     """
     if reference.digest is not None:
         raise UsageError(f"{reference} has a digest (expected a tag)", hint="leave out the @ and the digest")
     details = show(repository, model, which)
     check_release(repository, details)
-    registry, tag = Registry(reference), reference.tag or str(details.version)
+    registry, version = Registry(reference), str(details.version)
+    tag = reference.tag or version
+    if tag.isdecimal() and tag != version:
+        msg = f"the tag {tag} is a version (got {tag}, expected {version} or a name)"
+        raise UsageError(msg, hint=f"push {model}@{which} to {registry.place}")
     recorded, folder = recorded_files(details.manifest, details.record), details.local_folder()
     layers = {
         name: _descriptor(_WEIGHT if "/" in name else _DOC, digest, (folder / name).stat().st_size, name)
@@ -92,8 +96,8 @@ def push(
     )
     subject, before = _of_bytes(MANIFEST, content), registry.manifest(tag)
     is_new = before is None or digest_of_bytes(before) != subject["digest"]
-    if before is not None and is_new and reference.tag is None:
-        msg = f"{registry.place}:{tag} is something else, so nothing was pushed"
+    if before is not None and is_new and tag == version:
+        msg = f"{registry.place}:{tag} holds another release, so nothing was pushed"
         raise RepositoryError(msg, hint=f"push to a tag that may move: {registry.place}:TAG")
     bom = json_bytes(bom_of(details))
     blobs: dict[str, Path | bytes] = {layer["digest"]: folder / name for name, layer in layers.items()}

@@ -50,14 +50,29 @@ class Registry:
         self._login = ""
 
     def manifest(self, which: str) -> bytes | None:
-        """Return a manifest or index by tag or digest, None if there is none; ArtifactIntegrityError if it differs."""
+        """Return a manifest or index by tag or digest; None if there is none.
+
+        Raises:
+            ArtifactIntegrityError: Its digest is not the one asked for or, with a tag, that of the registry's header.
+        """
         with self._ask("GET", f"manifests/{which}", headers={"Accept": f"{MANIFEST}, {INDEX}"}) as answer:
-            if answer.status == HTTPStatus.NOT_FOUND:
+            if answer.status == HTTPStatus.NOT_FOUND or _is_page(answer):
+                self._check()
                 return None
             content = b"".join(self._parts(answer, _MOST_MANIFEST_BYTES))
-        if len(content) > _MOST_MANIFEST_BYTES or (":" in which and digest_of_bytes(content) != which):
+            named = which if ":" in which else answer.headers.get("Docker-Content-Digest", "")
+        is_other = named.startswith("sha256:") and digest_of_bytes(content) != named
+        if len(content) > _MOST_MANIFEST_BYTES or is_other:
             raise corrupt(f"the manifest {which} in {self.place}", "the registry returned other bytes")
         return content
+
+    def _check(self) -> None:
+        """Raise StorageError if the host is another web server, which knows no manifest either."""
+        with self._errors(), self._open(urllib.request.Request(f"{self._origin}v2/"), "") as answer:  # noqa: S310 - of the registry
+            is_registry = answer.status in {HTTPStatus.OK, *_NO_LOGIN} and not _is_page(answer)
+        if not is_registry:
+            msg = f"{self._host} does not answer as a registry (GET /v2/: HTTP {answer.status})"
+            raise StorageError(msg, hint="check the host and its port")
 
     def put_manifest(self, content: bytes, which: str, kind: str = MANIFEST) -> bool:
         """Write a manifest or index at a tag or digest; return whether the registry lists it by its subject."""
@@ -74,13 +89,13 @@ class Registry:
         end = "&" if urlsplit(place).query else "?"
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
 
-    def download(self, digest: str, size: int, path: Path, note: Callable[[int], None]) -> None:
-        """Write a blob to a new file, which may only be read; `note` gets the sizes of its parts.
+    def download(self, digest: str, size: int, path: Path, name: str, note: Callable[[int], None]) -> None:
+        """Write a blob to a new file, which may only be read; errors have `name`, and `note` gets the sizes of parts.
 
         Raises:
             ArtifactIntegrityError: It is missing, cut off or another one.
         """
-        state = hashlib.sha256()
+        state, what = hashlib.sha256(), f"{name} in {self.place}"
         with self._ask("GET", f"blobs/{digest}") as answer, storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444), "wb") as stream:
@@ -88,8 +103,11 @@ class Registry:
                     state.update(part)
                     stream.write(part)
                     note(len(part))
-        if answer.status == HTTPStatus.NOT_FOUND or f"sha256:{state.hexdigest()}" != digest:
-            raise corrupt(f"{path.name} in {self.place}", f"it is not, or no longer, {digest}")
+        if answer.status == HTTPStatus.NOT_FOUND:
+            msg = f"{what} is missing ({digest})"
+            raise ArtifactIntegrityError(msg, hint="push the release again")
+        if f"sha256:{state.hexdigest()}" != digest:
+            raise corrupt(what, f"it is not, or no longer, {digest}")
 
     def _parts(self, answer: Any, most: int) -> Iterator[bytes]:  # noqa: ANN401 - a response, or an error that is one
         """Yield the body of an answer up to the part that exceeds `most` bytes."""
@@ -164,6 +182,8 @@ class Registry:
             reason = getattr(err, "reason", err)
             words = getattr(reason, "strerror", None) or type(reason).__name__
             msg = f"{self._host} did not answer as a registry does: {words}"
+            if words == "TimeoutError":
+                msg = f"{self._host} did not answer within {_SILENCE_S:g} seconds"
             raise StorageError(msg, hint="check the host and the network, and repeat the command") from None
 
     def _refused(self, answer: Any) -> StorageError:  # noqa: ANN401 - likewise
@@ -182,12 +202,18 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(*args) if _is_safe(args[-1]) else None
 
 
+def _is_page(answer: Any) -> bool:  # noqa: ANN401 - likewise
+    return bool(answer.status == HTTPStatus.OK and answer.headers.get_content_type() == "text/html")
+
+
 def _is_safe(url: str) -> bool:
     """Return whether nobody else reads what is sent to an address."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.netloc))
 
 
-def corrupt(what: str, why: str) -> ArtifactIntegrityError:
+def corrupt(what: str, why: str, hint: str = "") -> ArtifactIntegrityError:
     """Return the error for content of a registry that is not what it should be."""
-    return ArtifactIntegrityError(f"{what} is corrupt: {why}", hint="nothing was pulled; push the release again")
+    # A registry keeps a blob that it has, so another push mends nothing, in another of its repositories neither.
+    mend = "delete it in the registry and push the release again, or push it to another registry"
+    return ArtifactIntegrityError(f"{what} is corrupt: {why}", hint=hint or mend)

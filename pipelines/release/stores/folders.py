@@ -10,6 +10,8 @@ from paritygate.errors import InputFileError, StorageError
 from paritygate.files import storage_errors, sync_folder
 from paritygate.roots import Root
 
+_OTHER = "choose another repository (--repository, or --root of run)"
+
 
 def make_folders(repository: Path, *parts: str) -> Path:
     """Create `repository` and the folders `parts` one below the other, where missing, so that they last.
@@ -18,7 +20,7 @@ def make_folders(repository: Path, *parts: str) -> Path:
         StorageError: The disk is full, or a folder cannot be created.
     """
     folder = repository
-    with storage_errors(repository.joinpath(*parts)):
+    with storage_errors(repository.joinpath(*parts), elsewhere=_OTHER):
         repository.mkdir(parents=True, exist_ok=True)
         sync_folder(repository.parent)
         for part in parts:

@@ -30,6 +30,9 @@ def test_a_release_of_a_run_is_pushed_pulled_and_verified(
         assert (pulled.data["model"], pulled.data["version"], pulled.data["is_new"]) == ("tiny", 1, True)
         assert "convert-and-validate verify tiny 1 --repository other" in pulled.out
         assert "verify" not in desk.call("pull", f"{place}:1", "--repository", "other", "--quiet").out
+        again = desk.call("push", "tiny@prod", place)
+        assert again.code == 0
+        assert "validated" not in again.out
         missing = desk.call("pull", f"{place}:2")
         assert (missing.code, missing.out) == (2, "")
     # Without the registry.

@@ -18,7 +18,7 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
     """Copy a release to an OCI registry, after its files are verified. The default TAG is the version.
 
     The artifact has all files of the release. Evidence, signature and bill of materials refer to it. Its status is
-    validated only if the run and every variant passed. Another artifact under the default TAG stays; a given TAG moves.
+    validated only if the run and every variant passed. A TAG that is a version never moves; others do.
     The login is that of docker login.
 
     \b
@@ -43,7 +43,8 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
         pushed = push(repository, model, which, place, progress)
     done = "pushed" if pushed.is_new else "there already"
     status = "validated" if pushed.is_validated else "none, because not every variant passed in its own runtime"
-    line = f"{model} version {pushed.version}, tag {pushed.tag}: {done}: {pushed.reference}, status: {status}"
+    end = f"status: {status}" if pushed.is_new else "pull checks its files"
+    line = f"{model} version {pushed.version}, tag {pushed.tag}: {done}: {pushed.reference}, {end}"
     print_lines(wrapped(line), err=json_target == "-")
     write_json(json_target, {"schema_version": 1, **to_data(pushed)})
     return 0

@@ -34,6 +34,9 @@ class SmallRegistry:
         self.requests: list[tuple[str, str, str]] = []  # method, path and login
         self.login = ""  # `basic` or `bearer`
         self.lists = False
+        self.names = False  # whether its answers have the digests that manifests had when they were written
+        self.stored: dict[str, str] = {}
+        self.page: tuple[int, bytes] | None = None  # what a web server that is no registry answers
         self.cut: set[str] = set()  # digests of blobs whose answers end early
         self.elsewhere = ""  # where blobs are, for a registry that redirects
         self.uploads = f"/v2/uploads/7?state={TOKEN}"
@@ -91,6 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif given != wanted:
             realm = f'Bearer realm="{registry.realm}",service="small",scope="repository:x:pull"'
             self.answer(401, WWW_Authenticate='Basic realm="small"' if registry.login == "basic" else realm)
+        elif registry.page is not None:
+            self.answer(*registry.page, Content_Type="text/html")
+        elif path == "/v2/":
+            self.answer(200, b"{}")
         elif kind == "manifests":
             self.serve_manifest(which, content)
         elif self.command == "POST":
@@ -106,11 +113,16 @@ class _Handler(BaseHTTPRequestHandler):
         registry = self.registry
         if self.command == "PUT":
             registry.manifests[which] = content
+            if registry.names:
+                registry.stored[which] = f"sha256:{hashlib.sha256(content).hexdigest()}"
             subject = json.loads(content).get("subject", {}).get("digest", "")
             self.answer(201, **({"OCI_Subject": subject} if subject and registry.lists else {}))
             return
         found = registry.manifests.get(which)
-        self.answer(404 if found is None else 200, found or b"")
+        digest = registry.stored.get(which)
+        self.answer(
+            404 if found is None else 200, found or b"", **({"Docker_Content_Digest": digest} if digest else {})
+        )
 
     def serve_blob(self, digest: str) -> None:
         registry, found = self.registry, self.registry.blobs.get(digest)

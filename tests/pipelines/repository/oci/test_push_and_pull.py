@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.pipelines.repository.oci.registries import DebianRegistry, SmallRegis
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError
 from paritygate.files import digest_of_bytes, json_bytes
 from paritygate.pipelines.release.oci import pull as pulling
+from paritygate.pipelines.release.oci import registry as registry_module
 from paritygate.pipelines.release.oci.pull import Pulled, pull
 from paritygate.pipelines.release.oci.push import STATUS, Pushed, push
 from paritygate.pipelines.release.oci.reference import parse_reference
@@ -49,7 +52,9 @@ def _pull(root: Root, reference: str) -> Pulled:
 
 def _is_empty(root: Path) -> bool:
     """Return whether a repository holds no release, and nothing half done."""
-    return not [path for path in root.rglob("*") if path.is_file()] and not [*root.glob("store/*/*")]
+    return not [path for path in root.rglob("*") if path.is_file() or path.name == "staging"] and not [
+        *root.glob("store/*/*")
+    ]
 
 
 def test_a_release_comes_back_byte_for_byte_with_what_proves_it(
@@ -163,12 +168,14 @@ def test_only_a_pass_is_called_validated(
     assert _pull(tmp_path / "other", f"{small.host}/team/scores:1").is_new
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "onnx-fp32/model.onnx", "evidence.json"])
+@pytest.mark.parametrize("name", ["config", "manifest.json", "onnx-fp32/model.onnx", "evidence.json"])
 @pytest.mark.parametrize("change", ["changed", "cut", "longer", "removed"])
 def test_a_blob_that_is_not_what_was_pushed_is_named_and_nothing_is_left(
     repository: Path, registry: Any_, tmp_path: Path, name: str, change: str
 ) -> None:
-    digest = _push(repository, registry) and digests_below(repository / f"store/{_MODEL}/1")[name]
+    _push(repository, registry)
+    config = {"config": json.loads(registry.manifests["1"])["config"]["digest"]}
+    digest = {**config, **digests_below(repository / f"store/{_MODEL}/1")}[name]
     content = registry.blob(digest)
     changed = {"changed": content[:-1] + b"!", "cut": content[:-1], "longer": content + b"!"}.get(change)
     if change == "cut" and isinstance(registry, SmallRegistry):
@@ -176,7 +183,8 @@ def test_a_blob_that_is_not_what_was_pushed_is_named_and_nothing_is_left(
     else:
         registry.change(digest, changed)
 
-    with pytest.raises(ArtifactIntegrityError, match=name.rpartition("/")[2]):
+    problem = "is missing" if change == "removed" else "is corrupt"
+    with pytest.raises(ArtifactIntegrityError, match=f"^{re.escape(name)} in .* {problem}"):
         _pull(tmp_path / "other", f"{registry.host}/team/scores:1")
 
     assert _is_empty(tmp_path / "other")
@@ -247,6 +255,18 @@ def test_a_digest_in_the_reference_counts(repository: Path, small: SmallRegistry
         _pull(tmp_path / "third", f"{small.host}/team/scores@{digest}")
 
 
+def test_a_manifest_under_a_tag_has_the_digest_that_the_registry_names(
+    repository: Path, small: SmallRegistry, tmp_path: Path
+) -> None:
+    small.names = True
+    _push(repository, small)
+    assert _pull(tmp_path / "other", f"{small.host}/team/scores:1").is_new
+
+    small.manifests["1"] += b" "
+    with pytest.raises(ArtifactIntegrityError, match="returned other bytes"):
+        _pull(tmp_path / "third", f"{small.host}/team/scores:1")
+
+
 def test_a_number_that_another_release_has_or_had_is_refused(
     repository: Path, small: SmallRegistry, tmp_path: Path, make_candidate: Make
 ) -> None:
@@ -310,8 +330,14 @@ def test_the_tag_of_a_version_stays_and_a_given_one_moves(
     _push(repository, small, ":prod")
     promote(tmp_path / "other", make_candidate(despite="x"))
 
-    with pytest.raises(RepositoryError, match="something else"):
-        _push(tmp_path / "other", small)
+    before = dict(small.manifests)
+    for tag in ("", ":1"):
+        with pytest.raises(RepositoryError, match="another release"):
+            _push(tmp_path / "other", small, tag)
+    for tag in (":2", ":01"):
+        with pytest.raises(UsageError, match="is a version"):
+            _push(tmp_path / "other", small, tag)
+    assert small.manifests == before
     assert _push(tmp_path / "other", small, ":prod").is_new
     assert small.manifests["1"] != small.manifests["prod"]
 
@@ -367,6 +393,37 @@ def test_a_registry_that_does_not_answer_is_one_clear_error(reference: str, tmp_
 
     assert caught.value.hint
     assert _is_empty(tmp_path)
+
+
+@pytest.mark.parametrize("page", [(404, b"no"), (200, b"<html>")])
+def test_a_web_server_is_no_registry(
+    repository: Path, small: SmallRegistry, tmp_path: Path, page: tuple[int, bytes]
+) -> None:
+    small.page = page
+
+    with pytest.raises(StorageError, match="GET /v2/"):
+        _pull(tmp_path / "other", f"{small.host}/team/scores:1")
+    with pytest.raises(StorageError, match="GET /v2/"):
+        _push(repository, small)
+
+
+def test_a_silent_server_is_named_with_the_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "_SILENCE_S", 0.25)
+    message = r"within 0\.25 seconds"
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(StorageError, match=message):
+        _pull(tmp_path / "other", f"127.0.0.1:{server.getsockname()[1]}/team/scores:1")
+
+
+def test_a_repository_that_cannot_be_made_hints_at_another(
+    repository: Path, small: SmallRegistry, tmp_path: Path
+) -> None:
+    _push(repository, small)
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError) as caught:
+        _pull(tmp_path / "file/other", f"{small.host}/team/scores:1")
+
+    assert "--repository" in str(caught.value.hint)
 
 
 def test_what_is_not_there_is_wrong_input(small: SmallRegistry, tmp_path: Path) -> None:
