@@ -204,7 +204,7 @@ def test_a_reference_recorded_of_a_model_file_can_be_compared_by(desk: Desk) -> 
         (("--run", "x", "--seed", "0"), 2, "record --run takes no --seed"),
         (("absent.onnx", "--samples", "inputs.npz", "--out", "o"), 2, "absent.onnx does not exist"),
         (("model.onnx", "--samples", "absent.npz", "--out", "o"), 2, "absent.npz do not exist"),
-        (("net:model", "--samples", "inputs.npz", "--out", "o"), 2, "is a module:callable"),
+        (("net:model", "--samples", "inputs.npz", "--out", "o"), 2, "module 'net' of 'net:model' was not found"),
         (
             ("model.onnx", "--samples", "inputs.npz", "--out", "."),
             5,
