@@ -60,11 +60,9 @@ def staging_folder(repository: Path) -> Iterator[Path]:
         StorageError: The disk is full, or the repository cannot be written.
     """
     clean_staging(repository)
-    is_failed = False
     folder = make_folders(repository, _STAGING) / secrets.token_hex(8)
     with storage_errors(folder):
-        # Another process may just have removed the empty parent.
-        folder.mkdir(parents=True)
+        folder.mkdir()
         try:
             descriptor = _make_marker(folder)
         except BaseException:
@@ -74,17 +72,12 @@ def staging_folder(repository: Path) -> Iterator[Path]:
         with storage_errors(folder):
             (folder / CONTENT).mkdir()
         yield folder
-    except BaseException:
-        is_failed = True
-        raise
     finally:
         # What cannot be deleted now is ignored by every reader and deleted before the next release; an
         # error here would hide the one that led here.
         try:
             with contextlib.suppress(OSError):
                 _discard(folder)
-                if is_failed:
-                    folder.parent.rmdir()
         finally:
             os.close(descriptor)
 

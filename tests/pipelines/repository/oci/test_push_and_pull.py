@@ -52,9 +52,7 @@ def _pull(root: Root, reference: str) -> Pulled:
 
 def _is_empty(root: Path) -> bool:
     """Return whether a repository holds no release, and nothing half done."""
-    return not [path for path in root.rglob("*") if path.is_file() or path.name == "staging"] and not [
-        *root.glob("store/*/*")
-    ]
+    return not [path for path in root.rglob("*") if path.is_file()] and not [*root.glob("store/*/*")]
 
 
 def test_a_release_comes_back_byte_for_byte_with_what_proves_it(
