@@ -1,4 +1,4 @@
-"""A FastAPI server with a tokenizer in front of a real Triton, held against the source with its own tokenizer."""
+"""A FastAPI server with a tokenizer calls a real Triton; both are compared with the source and its own tokenizer."""
 
 from __future__ import annotations
 

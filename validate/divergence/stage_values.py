@@ -90,7 +90,11 @@ def difference(actual: Any, expected: Any) -> tuple[float, Words]:  # noqa: ANN4
     """Return the largest relative error of a value, and how it differs; infinity where sizes or kinds differ."""
     ours, theirs = dict(_leaves(actual)), dict(_leaves(expected))
     if ours.keys() != theirs.keys():
-        return _INFINITE, say("stage.other_parts", actual=len(ours), expected=len(theirs))
+        if len(ours) != len(theirs):
+            return _INFINITE, say("stage.other_parts", actual=len(ours), expected=len(theirs))
+        names = [path.lstrip("/") for path in ours if path not in theirs]
+        expected_names = [path.lstrip("/") for path in theirs if path not in ours]
+        return _INFINITE, say("stage.other_names", names=names, expected_names=expected_names)
     worst: tuple[float, Words] = (0.0, ())
     for name, wanted in theirs.items():
         error, words = _of_arrays(ours[name], wanted)

@@ -7,7 +7,7 @@ is hidden by an earlier one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paritygate.errors import BackendError, UsageError
@@ -55,6 +55,8 @@ def locate_stage(reference: Sequence[Stage], candidate: Sequence[Stage], feeds: 
         if not any(batch.has_result for batch in batches):
             return Divergence(outcome=CANNOT_TELL, words=say("stage.nothing", name=names[-1]), tensors=len(names))
         return Divergence(outcome=EQUAL, error=error, tensors=len(names))
+    if own_names := next(filter(None, (batch.own_names() for batch in batches)), ()):
+        return Divergence(outcome=CANNOT_TELL, words=own_names, error=_finite(error), tensors=len(names))
     found = [_found(at, batches) for at in range(len(names))]
     parted = [at for at, (words, effect) in enumerate(found) if words and effect > _AGREE]
     is_right = bool(parted) and all(
@@ -111,8 +113,28 @@ class _Batch:
         self.is_plain = all(map(is_plain, [*self._wanted, *self._own]))
         self.has_result = has_values(self._wanted[-1])
         missing = len(self._wanted) - len(self._own)
+        self._is_whole = not missing
         self.error = float("inf") if missing else self._error(self._own[-1])
         self._own += [None] * missing
+
+    def own_names(self) -> Words:
+        """Return the stage that names its arrays otherwise than the reference's, in words; empty if none does.
+
+        The candidate's stages agree on their names, or one of them would fail. So no stage is wrong by that.
+        """
+        if not self._is_whole:
+            return ()
+        for stage, own, wanted in zip(self._candidate, self._own[1:], self._wanted[1:], strict=True):
+            if isinstance(own, Mapping) and isinstance(wanted, Mapping):
+                names, expected_names = own.keys() - wanted.keys(), wanted.keys() - own.keys()
+                if names and expected_names:
+                    return say(
+                        "stage.own_names",
+                        name=stage.name,
+                        names=sorted(map(str, names)),
+                        expected_names=sorted(map(str, expected_names)),
+                    )
+        return ()
 
     def stage(self, at: int) -> tuple[Words, float]:
         """Return how a stage of the candidate differs on the reference's value, and what that makes of the result."""

@@ -48,12 +48,16 @@ def _call(loaded: LoadedModel, inputs: Arrays) -> dict[str, NDArray[np.generic]]
     except ParitygateError:
         raise
     except Exception as err:
-        place = place_in_users_code(err)
-        where = f" ({place})" if place else ""
-        msg = f"{name} failed on {describe_arrays(inputs)}: {in_one_line(err)}{where}"
-        raise BackendError(msg, hint=_hint_for(err, loaded)) from err
+        raise failed_on(name, describe_arrays(inputs), err, _hint_for(err, loaded)) from err
     msg = f"{name} returned {a_or_an(type(answer).__name__)}, not a mapping of arrays by name"
     raise UsageError(msg, hint='return for example {"logits": logits}')
+
+
+def failed_on(name: str, inputs: str, err: Exception, hint: str) -> BackendError:
+    """Return the error of code of the user's, with the place where it was raised."""
+    place = place_in_users_code(err)
+    where = f" ({place})" if place else ""
+    return BackendError(f"{name} failed on {inputs}: {in_one_line(err)}{where}", hint=hint)
 
 
 def _hint_for(err: Exception, loaded: LoadedModel) -> str:

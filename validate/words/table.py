@@ -375,6 +375,10 @@ _DIVERGENCE = {
     "stage.fails": "stage {name} fails on the reference's value: {reason}",
     "stage.differs": "stage {name} differs on the reference's value: {difference}",
     "stage.other_parts": "it returns {actual} arrays, not {expected}",
+    "stage.other_names": "it returns {names}, not {expected_names}",
+    "stage.own_names": (
+        "stage {name} returns {names} where the reference returns {expected_names}, so no stage is judged by itself"
+    ),
     "stage.other_items": "{count} of {total} values differ",
     "stage.error": "its values differ by {share:.2g} of their size",
     "stage.other_shape": "its shape is {actual_shape}, not {expected_shape}",

@@ -113,7 +113,7 @@ def kind_of_live(model: object) -> SourceKind:
     """Return the kind of an object that is given as a model, without importing any framework.
 
     Raises:
-        UsageError: It is not a PyTorch module, Keras model or function.
+        UsageError: It is not a PyTorch module, Keras model, function or list of stages.
     """
     try:
         return kind_of_object(model)
@@ -121,6 +121,8 @@ def kind_of_live(model: object) -> SourceKind:
         # A class makes a model, whereas a function is one.
         if callable(model) and not isinstance(model, type):
             return SourceKind.FUNCTION
+        if isinstance(model, list | tuple):
+            raise
     msg = f"a {type(model).__module__}.{type(model).__qualname__} is not a model"
     hint = (
         "give a path, module:callable, a torch.nn.Module, a keras.Model, a list of stages, or a function that takes a "

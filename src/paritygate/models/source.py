@@ -40,6 +40,7 @@ class SourceKind(StrEnum):
     ENDPOINT = "endpoint"
 
 
+_STAGES = "(name, callable), (name, address) or (name, address, mapping)"
 # They take and return a dict of arrays, and nothing else is known of them.
 OF_ARRAYS = frozenset({SourceKind.FUNCTION, SourceKind.STAGES})
 OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
@@ -221,12 +222,16 @@ def kind_of_object(model: object) -> SourceKind:
         return SourceKind.KERAS
     if is_stages(model):
         return SourceKind.STAGES
+    if isinstance(model, list | tuple):
+        number, item = next(((at, item) for at, item in enumerate(model, start=1) if not _is_stage(item)), (0, None))
+        what = f"entry {number} of the list is no stage (got {item!r:.80})" if model else "the list of stages is empty"
+        raise UsageError(what, hint=f"write {_STAGES}; an address begins with http://, https:// or grpc://")
     msg = f"the callable returned a {type(model).__module__}.{type(model).__qualname__}, which is not a model"
     raise UsageError(msg, hint="return a torch.nn.Module, a keras.Model, or a list of stages: (name, callable)")
 
 
 def is_stages(model: object) -> TypeGuard[Sequence[tuple[Any, ...]]]:
-    """Return whether an object is a list of stages: (name, callable), (name, address) or (name, address, mapping)."""
+    """Return whether an object is a list of stages."""
     return isinstance(model, list | tuple) and bool(model) and all(map(_is_stage, model))
 
 

@@ -1,4 +1,4 @@
-"""A chain of servers is held against the source with its own tokenizer, from raw text to the label."""
+"""A chain of servers is compared with the source and its own tokenizer, from raw text to the label."""
 
 from __future__ import annotations
 
@@ -235,8 +235,11 @@ def test_another_normalisation_of_pictures_is_named_although_its_values_are_many
     [
         (("tokenize", "http://127.0.0.1:1/tokenize"), "stage tokenize has no address of a known protocol"),
         (("tokenize", "http://127.0.0.1:1/tokenize", {"request": {}}), "is missing"),
-        (("tokenize", "tokenizer.json"), "is not a model"),
-        (("tokenize", lambda arrays: {"tokens": np.zeros(len(arrays["text"]))}), "stage model is not given input_ids"),
+        (("tokenize", "tokenizer.json"), "entry 1 of the list is no stage"),
+        (
+            ("tokenize", lambda arrays: {"tokens": np.zeros(len(arrays["text"]))}),
+            "stage model at http.*no input_ids among its inputs",
+        ),
     ],
 )
 def test_a_stage_that_is_none_is_wrong_usage(films: Films, stage: tuple[Any, ...], message: str) -> None:
@@ -252,3 +255,31 @@ def test_a_server_that_is_gone_is_no_fault_of_a_stage(films: Films) -> None:
     result = _compare(films, chain)
 
     assert (result.verdict, result.exit_code, result.rows) == ("error", 5, 0), str(result)
+    assert "stage model at http://127.0.0.1:1/v1/models/films: " in str(result)
+
+
+def test_a_stage_that_raises_is_named_with_its_own_inputs(films: Films) -> None:
+    def label(arrays: dict[str, Any]) -> dict[str, Any]:
+        return {"label": arrays["scores"]}
+
+    result = _compare(films, [*films.code.trained()[:2], ("label", label)])
+
+    assert (result.verdict, result.exit_code) == ("error", 5), str(result)
+    assert "stage label failed on logits: float32[" in str(result)
+
+
+def test_no_stage_is_named_if_the_chains_name_their_arrays_or_stages_otherwise(films: Films) -> None:
+    films.bias = 0.01
+    steps = films.code.trained()
+    tokenize, model = steps[0][1], films.code.served()[1]
+    renamed = [
+        ("tokenize", lambda arrays: {"ids": tokenize(arrays)["input_ids"]}),
+        ("model", lambda arrays: {"logits": films.logits(arrays["ids"])}),
+        steps[2],
+    ]
+
+    by_arrays = _compare(films, renamed)
+    by_stages = _compare(films, [("prepare", tokenize), model, steps[2]])
+
+    keys = [[(cause.outcome, cause.words[0].key) for cause in each.causes] for each in (by_arrays, by_stages)]
+    assert keys == [[("not_confirmed", "stage.own_names")], [("not_confirmed", "stage.other_stages")]]

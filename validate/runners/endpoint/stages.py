@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.addresses import shown_address
-from paritygate.errors import UsageError
+from paritygate.errors import ParitygateError, UsageError
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.models.json_mapping import json_mapping_of
 from paritygate.models.loading import LoadedModel
@@ -21,8 +21,9 @@ from paritygate.text import a_or_an
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.json_fields import JsonFields
 from paritygate.validate.runners.endpoint.runner import Server, answer_of, open_server
-from paritygate.validate.runners.function import FunctionRunner
+from paritygate.validate.runners.function import FunctionRunner, failed_on
 from paritygate.validate.runners.function import open_model as open_function
+from paritygate.validate.runners.runner import describe_arrays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,25 @@ class Stage:
 
     name: str
     call: Callable[[Any], Any]
+    address: str = ""  # of a server
+
+    def run(self, value: object) -> object:
+        """Return what it makes of a value; an error of it names the stage, and the server if there is one.
+
+        Raises:
+            ParitygateError: It failed.
+        """
+        named = f"stage {self.name}" + (f" at {shown_address(self.address)}" if self.address else "")
+        try:
+            return self.call(value)
+        except ParitygateError as err:
+            err.args = (f"{named}: {err}",)
+            raise
+        except Exception as err:
+            given = a_or_an(type(value).__name__)
+            if isinstance(value, Mapping) and all(isinstance(item, np.ndarray) for item in value.values()):
+                given = describe_arrays(value)
+            raise failed_on(named, given, err, "check what this stage takes and returns") from err
 
 
 def stages_of(value: object) -> list[Stage] | None:
@@ -42,7 +62,9 @@ def stages_of(value: object) -> list[Stage] | None:
     if not is_stages(value):
         return None
     return [
-        Stage(name=name, call=call if callable(call) else _ServedStage(name, call, *mapping))
+        Stage(name=name, call=call)
+        if callable(call)
+        else Stage(name=name, call=_ServedStage(name, call, *mapping), address=call)
         for name, call, *mapping in value
     ]
 
@@ -52,7 +74,7 @@ def open_model(loaded: LoadedModel) -> FunctionRunner:
     stages = stages_of(loaded.model) or []
 
     def run(inputs: object) -> object:
-        return functools.reduce(lambda value, stage: stage.call(value), stages, inputs)
+        return functools.reduce(lambda value, stage: stage.run(value), stages, inputs)
 
     return open_function(replace(loaded, model=run))
 
@@ -61,7 +83,6 @@ class _ServedStage:
     """A model on a server. It takes those arrays of the value before that it needs, and returns its outputs."""
 
     def __init__(self, name: str, address: str, mapping: Mapping[str, Any] | None = None) -> None:
-        self._name = name
         self._mapping = None if mapping is None else json_mapping_of(mapping)
         try:
             self._endpoint = parse_endpoint(address, is_mapped=mapping is not None)
@@ -95,6 +116,6 @@ class _ServedStage:
         missing = [name for name in names if name not in arrays]
         if missing or not arrays:
             given = ", ".join(map(str, arrays)) or a_or_an(type(value).__name__)
-            msg = f"stage {self._name} is not given {', '.join(missing) or 'arrays by name'} (it is given: {given})"
+            msg = f"no {', '.join(missing) or 'arrays by name'} among its inputs (given: {given})"
             raise UsageError(msg, hint="return a dict with these arrays from the stage before")
         return {name: np.asarray(arrays[name]) for name in names}
