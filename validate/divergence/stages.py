@@ -118,7 +118,7 @@ class _Batch:
         self._own += [None] * missing
 
     def own_names(self) -> Words:
-        """Return the message on a stage that names its arrays otherwise than the reference does; empty if there is none.
+        """Return the message on a stage that gives its arrays other names than the reference; empty if there is none.
 
         The candidate's stages agree on their names, or one of them would fail. So no stage is wrong by that.
         """

@@ -56,8 +56,8 @@ def may_be_excused(result: GateResult, names: Collection[str], cap: int) -> bool
 class RowsExcused:
     """The candidate, with the reference's outputs in rows beyond limits that `accepted` excuses.
 
-    If more than `cap` rows are `beyond`, none may be excused. `excused` are ids in the
-    order of the rows, and `checks` are warnings about rows.
+    If more than `cap` rows are `beyond`, none may be excused. `excused` are ids in the order of the rows, and `checks`
+    are warnings about rows.
     """
 
     def __init__(
