@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.errors import StorageError
-from paritygate.files import MARKER, is_plain_file, is_plain_folder, storage_errors
+from paritygate.files import MARKER, is_plain_file, is_plain_folder, listed, storage_errors
 
 CACHE_MARKER = ".paritygate-cache"
 DIGESTS = "digests.json"
@@ -56,19 +56,19 @@ def check_is_cache(folder: Path) -> None:
 
 def key_folders(folder: Path) -> Iterator[Path]:
     """Yield the folders of entries, one for each request, without links."""
-    yield from (path for path in _listed(folder) if _KEY.fullmatch(path.name) and is_plain_folder(path))
+    yield from (path for path in listed(folder) if _KEY.fullmatch(path.name) and is_plain_folder(path))
 
 
 def entries_in(place: Path) -> Iterator[Path]:
     """Yield the entries in the folder of a key, without links."""
-    yield from (path for path in _listed(place) if _ENTRY.fullmatch(path.name) and is_plain_folder(path))
+    yield from (path for path in listed(place) if _ENTRY.fullmatch(path.name) and is_plain_folder(path))
 
 
 def parts_of(folder: Path) -> Iterator[Path]:
     """Yield the cache's own files in its folder, except markers and folders of keys."""
     for place in key_folders(folder):
         yield from entries_in(place)
-    for path in _listed(folder):
+    for path in listed(folder):
         if (_STAGED.fullmatch(path.name) and is_plain_folder(path)) or (path.name == DIGESTS and is_plain_file(path)):
             yield path
 
@@ -77,8 +77,8 @@ def others_in(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of files in a folder that are not the cache's, also below the folders of keys."""
     own = {*parts_of(folder), *(folder / name for name in (MARKER, CACHE_MARKER) if is_plain_file(folder / name))}
     keys = set(key_folders(folder))
-    paths = [path for path in _listed(folder) if path not in own and path not in keys]
-    paths += [path for place in keys for path in _listed(place) if path not in own]
+    paths = [path for path in listed(folder) if path not in own and path not in keys]
+    paths += [path for place in keys for path in listed(place) if path not in own]
     return tuple(sorted(path.relative_to(folder).as_posix() for path in paths))
 
 
@@ -107,8 +107,3 @@ def remove_cache(folder: Path) -> tuple[str, ...]:
 
 def _is_marked(folder: Path) -> bool:
     return is_plain_folder(folder) and is_plain_file(folder / CACHE_MARKER)
-
-
-def _listed(folder: Path) -> Iterator[Path]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        yield from folder.iterdir()

@@ -83,13 +83,14 @@ class Store:
     def last_asked(self, job: str, *, but_in: str) -> Mapping[str, Any] | None:
         """Return the last request for a job, except that of the run `but_in`; None where it is unknown."""
         newest, request = "", None
-        for path in self.folder.glob(f"*/*/{_ASKED}"):
-            if path.parent.name <= newest:
+        # Other runs add and remove folders meanwhile.
+        for folder in (folder for place in key_folders(self.folder) for folder in entries_in(place)):
+            if folder.name <= newest:
                 continue
             with contextlib.suppress(OSError, *NOT_OURS):
-                data = read_json(path)
+                data = read_json(folder / _ASKED)
                 if data["job"] == job and data["made_in"] != but_in:
-                    newest, request = path.parent.name, data["asked"]
+                    newest, request = folder.name, data["asked"]
         return request
 
     def save(self, key: str, entry: Entry, outputs: Mapping[str, Path], asked: Mapping[str, Any] | None = None) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
+from paritygate.files import listed
 from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.rules.strictness import relaxed_checks, relaxed_limits
@@ -153,8 +154,9 @@ def _begun(run: str) -> str:
 def _evidence_files(run: RunFolder) -> Iterator[Path]:
     """Yield the evidence of the other runs below the same root, the newest last, then the run's own."""
     if run.beside is not None:
-        paths = sorted(run.beside.glob(f"*/*/{_EVIDENCE}"))
-        yield from (path for path in paths if path.parent != run.folder)
+        # Other runs add and remove folders meanwhile.
+        folders = sorted(folder for model in listed(run.beside) for folder in listed(model) if folder != run.folder)
+        yield from (folder / _EVIDENCE for folder in folders if (folder / _EVIDENCE).exists())
     yield run.evidence_file
 
 

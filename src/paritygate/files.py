@@ -310,6 +310,12 @@ def is_plain_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
+def listed(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder; nothing if it is none, or another process has just removed it."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        yield from folder.iterdir()
+
+
 def check_marked_folder(folder: Path) -> None:
     """Raise StorageError if a folder has no marker file, so that it is not ours to delete."""
     if not is_plain_folder(folder) or not is_plain_file(folder / MARKER):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +33,30 @@ def _made(run: Path) -> Path:
     (folder / "assets").mkdir()
     (folder / "extra" / "below").mkdir(parents=True)
     return folder
+
+
+def test_folders_that_other_runs_remove_meanwhile_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, key = Store(tmp_path, most_bytes=10_000), "0" * 32
+    store.save(key, _entry(Dependencies()), {}, asked={"threads": 1})
+    going = [tmp_path / ".partial-1-00000000", tmp_path / ("1" * 32), tmp_path / key / "20990101T000000000000-0000.1"]
+    for folder in going:
+        folder.mkdir()
+
+    def vanishing(name: str) -> Callable[[Any], Any]:
+        real = getattr(os, name)
+
+        def look(path: Any = ".") -> Any:  # noqa: ANN401 - as the function of os
+            if isinstance(path, str | Path) and Path(path) in going:
+                going.remove(Path(path))
+                Path(path).rmdir()
+            return real(path)
+
+        return look
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, vanishing(name))
+
+    assert store.last_asked("it", but_in="second") == {"threads": 1}
 
 
 def test_folders_with_nothing_in_them_are_restored(tmp_path: Path) -> None:
