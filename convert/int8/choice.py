@@ -6,11 +6,11 @@ an integer kernel, each value is only rounded, and converted back and forth.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from paritygate.errors import NotAvailableError
-from paritygate.models.onnx.graph import graphs_in, nodes_in, subgraphs_of
+from paritygate.models.onnx.graph import OWN_DOMAINS, graphs_in, names_used_inside, nodes_in
 
 if TYPE_CHECKING:
     import onnx
@@ -59,7 +59,7 @@ def nodes_to_quantize(graph: onnx.GraphProto, besides: Collection[str] = ()) -> 
     integers: set[str] = set()
     for node in graph.node:
         is_captured = captured.intersection((*node.input, *node.output))
-        if is_captured or node.domain not in {"", "ai.onnx"} or node.name in besides:
+        if is_captured or node.domain not in OWN_DOMAINS or node.name in besides:
             continue
         is_convolution = node.op_type == "Conv" and _has_constant_weights(node, weights)
         if is_convolution or (node.op_type in _BETWEEN and _works_on(node, integers, constants)):
@@ -87,18 +87,6 @@ def _works_on(node: onnx.NodeProto, integers: set[str], constants: set[str]) -> 
         return all(name in integers for name in names)
     # The other inputs are sizes, axes or bounds.
     return names[0] in integers and all(name in constants for name in names[1:])
-
-
-def names_used_inside(node: onnx.NodeProto) -> set[str]:
-    """Return the names that the graphs inside the node use, their own values included."""
-    return {name for inner in subgraphs_of(node) for name in _names_used(inner)}
-
-
-def _names_used(graph: onnx.GraphProto) -> Iterable[str]:
-    for each in graphs_in(graph):
-        yield from (value.name for value in each.output)
-        for node in each.node:
-            yield from node.input
 
 
 def inner_nodes(graph: onnx.GraphProto) -> int:

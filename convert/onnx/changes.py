@@ -15,7 +15,7 @@ from paritygate.convert.onnx.grafts import Graft, graft, unfit
 from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.functions import inline_functions
-from paritygate.models.onnx.graph import name_nodes
+from paritygate.models.onnx.graph import name_nodes, schema_of, stored_tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -133,7 +133,7 @@ def change(model: onnx.ModelProto, changes: Changes, origin: Origin) -> None:
     Raises:
         ConversionError: The file has no such weight, node or attribute, or the source has no weight that fits.
     """
-    stored = stored_weights(model)
+    stored = stored_tensors(model.graph)
     for weight in changes.weights:
         if weight.name not in stored:
             raise unfit(f"the file has no weight {weight.name!r}")
@@ -154,18 +154,6 @@ def change_file(path: Path, changes: Changes, origin: Origin) -> None:
     model = read_to_change(path)
     change(model, changes, origin)
     save_onnx(model, path)
-
-
-def stored_weights(model: onnx.ModelProto) -> Mapping[str, onnx.TensorProto]:
-    """Return the initializers of the main graph, and the tensors of its Constant nodes by their outputs."""
-    made = {
-        node.output[0]: item.t
-        for node in model.graph.node
-        if node.op_type == "Constant" and not node.domain
-        for item in node.attribute
-        if item.name == "value"
-    }
-    return {**made, **{tensor.name: tensor for tensor in model.graph.initializer}}
 
 
 def _change_weight(tensor: onnx.TensorProto, weight: ChangedWeight, origin: Origin) -> None:
@@ -215,11 +203,8 @@ def attribute_type(node: onnx.NodeProto, name: str, opset: int) -> int | None:
     there = next((item.type for item in node.attribute if item.name == name), None)
     if there is not None:
         return int(there)
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
-        return None
-    known = schema.attributes.get(name)
+    schema = schema_of(node.op_type, opset, node.domain)
+    known = None if schema is None else schema.attributes.get(name)
     # The members of both enumerations have the same names, such as `AttrType.FLOAT`.
     return None if known is None else int(onnx.AttributeProto.AttributeType.Value(str(known.type).rpartition(".")[2]))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import ConversionError
-from paritygate.models.onnx.graph import UniqueNames, graphs_in, names_in, subgraphs_of
+from paritygate.models.onnx.graph import UniqueNames, graphs_in, makers_of, names_in, sort_nodes, subgraphs_of
 from paritygate.models.onnx.weights import load_tensor
 
 if TYPE_CHECKING:
@@ -63,13 +63,14 @@ def graft(model: onnx.ModelProto, item: Graft, source: onnx.ModelProto, folder: 
         made.output[:] = [new.get(name, name) for name in node.output]
         graph.node.append(made)
     _remove_unread(graph)
-    _sort(graph)
+    if not sort_nodes(graph):
+        raise unfit("the nodes would read their own results")
 
 
 def nodes_between(graph: onnx.GraphProto, name: str, reads: Iterable[str]) -> list[onnx.NodeProto] | None:
     """Return the nodes that make a tensor of these and of constants, in order; None if they are many, or read more."""
     known = {*reads, *(tensor.name for tensor in graph.initializer)}
-    producers = {output: node for node in graph.node for output in node.output if output}
+    producers = makers_of(graph)
     found: dict[str, onnx.NodeProto] = {}
     waiting = [name]
     while waiting:
@@ -124,25 +125,3 @@ def _read_in(graph: onnx.GraphProto) -> Iterator[str]:
         yield from (name for node in each.node for name in node.input)
         if each is not graph:
             yield from (value.name for value in each.output)
-
-
-def _sort(graph: onnx.GraphProto) -> None:
-    """Sort the nodes so that each reads what was made before, otherwise in their order."""
-    made_here = {name for node in graph.node for name in node.output}
-    waiting, ordered = list(graph.node), []
-    ready: set[str] = set()
-    while waiting:
-        late = []
-        for node in waiting:
-            needed = {*node.input, *(name for inner in subgraphs_of(node) for name in names_in(inner))} & made_here
-            if needed <= ready:
-                ordered.append(node)
-                ready.update(node.output)
-            else:
-                late.append(node)
-        if len(late) == len(waiting):
-            raise unfit("the nodes would read their own results")
-        waiting = late
-    copies = [type(node).FromString(node.SerializeToString()) for node in ordered]
-    del graph.node[:]
-    graph.node.extend(copies)

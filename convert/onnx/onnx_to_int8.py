@@ -16,7 +16,6 @@ from paritygate.convert.int8.choice import (
     has_attention,
     has_products,
     inner_nodes,
-    names_used_inside,
     nothing_to_quantize,
 )
 from paritygate.convert.int8.nncf_tool import check_nncf_settings, quantize_with_nncf
@@ -27,7 +26,7 @@ from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, is_too_large, l
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.functions import inline_functions
-from paritygate.models.onnx.graph import graphs_in, name_nodes
+from paritygate.models.onnx.graph import graphs_in, name_nodes, replace_nodes, sort_nodes, stored_tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -49,7 +48,9 @@ def convert(job: ConversionJob) -> Conversion:
     model = prepared_model(job.source.path)
     inner = inner_nodes(model.graph)
     quantized = _quantized(model, job.folder, settings, calibration, frozenset(job.kept))
-    _sort_nodes(quantized.graph)
+    # Quantizers sort by the listed inputs, but an If or Loop uses values that it does not list. A circle is found by
+    # the check of the written file.
+    sort_nodes(quantized.graph)
     lower_ir_version(quantized)
     # A tool's shapes are inferred again where they are needed.
     del quantized.graph.value_info[:]
@@ -129,36 +130,10 @@ def prepared_model(path: Path) -> onnx.ModelProto:
 
 def _lift_constants(graph: onnx.GraphProto) -> None:
     """Make initializers of Constant nodes with a tensor, in place, because quantizers look for weights there."""
-    nodes = []
-    for node in graph.node:
-        value = next((item for item in node.attribute if item.name == "value"), None)
-        if node.op_type == "Constant" and value is not None:
-            tensor = graph.initializer.add()
-            tensor.CopyFrom(value.t)
-            tensor.name = node.output[0]
-        else:
-            nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _sort_nodes(graph: onnx.GraphProto) -> None:
-    """Sort the nodes in place so that values are made before their use, and else keep the order.
-
-    Quantizers sort by the listed inputs, but an If or Loop uses values that it does not list.
-    """
-    left = {name for node in graph.node for name in node.output if name}
-    waiting = [(node, {*node.input, *names_used_inside(node)} & left) for node in graph.node]
-    nodes: list[onnx.NodeProto] = []
-    while waiting:
-        ready = next((index for index, (_, needs) in enumerate(waiting) if not needs & left), None)
-        if ready is None:
-            # A cycle, which the check of the written file reports better.
-            nodes.extend(node for node, _ in waiting)
-            break
-        node, _ = waiting.pop(ready)
-        left.difference_update(node.output)
-        nodes.append(node)
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    stored = {tensor.name for tensor in graph.initializer}
+    lifted = {name: tensor for name, tensor in stored_tensors(graph).items() if name not in stored}
+    for name, constant in lifted.items():
+        tensor = graph.initializer.add()
+        tensor.CopyFrom(constant)
+        tensor.name = name
+    replace_nodes(graph, [node for node in graph.node if lifted.keys().isdisjoint(node.output)])

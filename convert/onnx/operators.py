@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from paritygate.errors import UnsupportedOperatorsError
-from paritygate.models.onnx.graph import all_nodes
+from paritygate.models.onnx.graph import all_nodes, schema_of
 
 if TYPE_CHECKING:
     import onnx
@@ -47,14 +47,10 @@ def unknown_operators(
 
 
 def _reason(node: onnx.NodeProto, version: int) -> str:
-    import onnx
-
     if node.domain not in _ONNX_DOMAINS:
         return f"no runtime knows the operator domain {node.domain!r}"
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op_type, version, node.domain)
+    if schema is None:
         return f"ONNX has no such operator in opset {version}"
     return f"ONNX has removed it in opset {version}" if schema.deprecated else ""
 

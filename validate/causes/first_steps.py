@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.graph import readers_of, stored_tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -78,27 +79,16 @@ def first_steps(path: Path) -> Mapping[str, Affine]:
     import onnx
 
     graph = read_onnx(path).graph
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    tensors |= {
-        node.output[0]: item.t
-        for node in graph.node
-        if node.op_type == "Constant"
-        for item in node.attribute
-        if item.name == "value"
-    }
     constants = {
         name: np.asarray(onnx.numpy_helper.to_array(tensor), dtype=np.float64)
-        for name, tensor in tensors.items()
+        for name, tensor in stored_tensors(graph).items()
         if tensor.data_type in _TYPES and not tensor.external_data and np.prod(tensor.dims) <= _MOST_VALUES
     }
     for node in graph.node:
         # Exporters write equal constants once, and refer to them.
         if node.op_type == "Identity" and node.input[0] in constants:
             constants[node.output[0]] = constants[node.input[0]]
-    users: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
+    users = readers_of(graph)
     return {value.name: _followed(value.name, users, constants) for value in graph.input}
 
 

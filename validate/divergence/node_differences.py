@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paritygate.models.onnx.graph import graphs_in, names_in
+from paritygate.models.onnx.graph import graphs_in, names_in, schema_of
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.divergence.weights import constants_of, difference
 from paritygate.validate.tensors.tensor_graph import TensorGraph
@@ -95,10 +95,7 @@ def attributes_of(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:
 
     version = next((item.version for item in graph.model.opset_import if item.domain == node.domain), 0)
     values: dict[str, Any] = {}
-    try:
-        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-    except onnx.defs.SchemaError:
-        schema = None
+    schema = schema_of(node.op_type, version, node.domain)
     for name, attribute in () if schema is None else schema.attributes.items():
         if attribute.default_value.name:
             values[name] = onnx.helper.get_attribute_value(attribute.default_value)

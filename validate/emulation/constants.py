@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
 # Weights from this size on travel beside the graph, which may not be larger than 2 GiB.
-_LARGE_ELEMENTS = 1024
+LARGE_ELEMENTS = 1024
 _HANDED_OVER = frozenset(
     {"bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
 )
@@ -38,6 +38,21 @@ def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float
     return rounded
 
 
+def drop_data(tensor: onnx.TensorProto, element: int) -> None:
+    """Remove the data of a weight, in place, which the runtime gets beside the graph in this element type."""
+    left = type(tensor)(name=tensor.name, data_type=element, dims=tensor.dims, data_location=tensor.EXTERNAL)
+    left.external_data.add(key="location", value="handed over beside the graph")
+    tensor.CopyFrom(left)
+
+
+def drop_default_inputs(graph: onnx.GraphProto) -> None:
+    """Remove the inputs that have a default, in place: it is a weight, and nothing feeds it here."""
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    del graph.input[:]
+    graph.input.extend(inputs)
+
+
 class Constants:
     """Rewrites the constants of one model; raises InputFileError where the data of one is corrupt.
 
@@ -56,7 +71,7 @@ class Constants:
     def rewrite_initializers(self, graph: onnx.GraphProto, *, is_outermost: bool) -> None:
         """Rewrite the weights of the graph, in place; only those of the outermost one can be passed to the runtime."""
         for tensor in graph.initializer:
-            if is_outermost and np.prod(tensor.dims) >= _LARGE_ELEMENTS:
+            if is_outermost and np.prod(tensor.dims) >= LARGE_ELEMENTS:
                 self._hand_over(tensor)
             else:
                 self._rewrite(tensor, tensor.name)
@@ -107,11 +122,7 @@ class Constants:
             return
         values = np.ascontiguousarray(self._values(tensor, tensor.name))
         self.weights[tensor.name] = values
-        element = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-        left = onnx.TensorProto(name=tensor.name, data_type=element, dims=tensor.dims)
-        left.data_location = onnx.TensorProto.EXTERNAL
-        left.external_data.add(key="location", value="handed over beside the graph")
-        tensor.CopyFrom(left)
+        drop_data(tensor, onnx.helper.np_dtype_to_tensor_dtype(values.dtype))
 
     def _precision_of(self, tensor: onnx.TensorProto) -> Precision | None:
         if tensor.name in self._spared:

@@ -24,11 +24,11 @@ from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ConversionError, UsageError
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.functions import inline_functions
-from paritygate.models.onnx.graph import UniqueNames, element_types, graphs_in, names_in, nodes_in
+from paritygate.models.onnx.graph import UniqueNames, element_types, graphs_in, names_in, nodes_in, replace_nodes
 from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 from paritygate.validate.emulation.canary import add_canary
-from paritygate.validate.emulation.constants import Constants, precision_of_element
+from paritygate.validate.emulation.constants import Constants, drop_default_inputs, precision_of_element
 from paritygate.validate.emulation.operators import is_exact, keeps_values_inside, spare_float32_only_inputs
 from paritygate.validate.emulation.value_types import infer_all_types
 
@@ -142,7 +142,7 @@ class _Emulation:
         """Return the graph, with a canary for each of `precisions`."""
         model, graph = self._model, self._model.graph
         inside = {node.op_type for node in nodes_in(graph) if keeps_values_inside(node)}
-        self._drop_default_inputs()
+        drop_default_inputs(graph)
         inputs = {value.name: value.name for value in graph.input}
         renamed = self._rename_inputs()
         inputs.update(renamed)
@@ -155,7 +155,7 @@ class _Emulation:
             constants.rewrite_initializers(each, is_outermost=each is graph)
             self._rewrite(each, constants)
         pairs = [node for name, raw in renamed.items() for node in self._pair(raw, name, self._converted[FLOAT])]
-        _replace_nodes(graph, [*pairs, *graph.node])
+        replace_nodes(graph, [*pairs, *graph.node])
         canary_input, canary_outputs = add_canary(graph, self._names, precisions)
         model.ir_version = max(model.ir_version, _IR_VERSION)
         return EmulatedGraph(
@@ -170,13 +170,6 @@ class _Emulation:
             clamped=constants.clamped,
             with_values_inside=tuple(sorted(inside)),
         )
-
-    def _drop_default_inputs(self) -> None:
-        # The default of an input is a weight, and nothing feeds it here.
-        weights = {tensor.name for tensor in self._model.graph.initializer}
-        inputs = [value for value in self._model.graph.input if value.name not in weights]
-        del self._model.graph.input[:]
-        self._model.graph.input.extend(inputs)
 
     def _rename_inputs(self) -> dict[str, str]:
         """Rename each input that is to be rounded, and return the new names by the old ones."""
@@ -203,7 +196,7 @@ class _Emulation:
                 _widen_attribute(attribute)
             nodes.append(node)
             nodes.extend(self._round_results(node, types))
-        _replace_nodes(graph, nodes)
+        replace_nodes(graph, nodes)
         for value in (*graph.input, *graph.output):
             _widen(value.type)
         del graph.value_info[:]
@@ -251,8 +244,3 @@ def _widen(kind: onnx.TypeProto) -> None:
         _widen(getattr(kind, which).elem_type)
     elif which == "map_type":
         _widen(kind.map_type.value_type)
-
-
-def _replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    del graph.node[:]
-    graph.node.extend(nodes)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.models.onnx.graph import UniqueNames, subgraphs_of
+from paritygate.models.onnx.graph import OWN_DOMAINS, UniqueNames, attribute_of, schema_of, stored_tensors, subgraphs_of
 from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     import onnx
 
-_DOMAINS = frozenset({"", "ai.onnx"})
 # Operators whose results are values of their inputs, moved, selected, negated or stripped of their sign: where the
 # inputs are rounded, so are the results. If, Loop and Scan hand on what the nodes inside them made.
 _EXACT = frozenset(
@@ -34,7 +33,7 @@ def is_exact(node: onnx.NodeProto) -> bool:
     """Return whether the node's float results are values of its float inputs, up to the sign."""
     # A float among the attributes, such as the bounds of an old Clip, is not a rounded value.
     return (
-        node.domain in _DOMAINS
+        node.domain in OWN_DOMAINS
         and node.op_type in _EXACT
         and not any(attribute.type in {attribute.FLOAT, attribute.FLOATS} for attribute in node.attribute)
     )
@@ -47,21 +46,14 @@ def keeps_values_inside(node: onnx.NodeProto) -> bool:
 
 def _float32_only_inputs(node: onnx.NodeProto, opset: int) -> list[int]:
     """Return the positions of inputs that stay float32: ONNX has no float16 for them, or they are coordinates."""
-    import onnx
-
-    if node.domain not in _DOMAINS:
-        return []
-    try:
-        formal = onnx.defs.get_schema(node.op_type, opset, "").inputs
-    except onnx.defs.SchemaError:
-        return []
+    schema = schema_of(node.op_type, opset) if node.domain in OWN_DOMAINS else None
+    formal = () if schema is None else schema.inputs
     positions = []
-    for index in range(len(node.input)):
-        if formal:
-            types = formal[min(index, len(formal) - 1)].types
-            is_float32_only = "tensor(float)" in types and "tensor(float16)" not in types
-            if is_float32_only or (node.op_type, index) in _COORDINATES:
-                positions.append(index)
+    for index in range(len(node.input) if formal else 0):
+        types = formal[min(index, len(formal) - 1)].types
+        is_float32_only = "tensor(float)" in types and "tensor(float16)" not in types
+        if is_float32_only or (node.op_type, index) in _COORDINATES:
+            positions.append(index)
     return positions
 
 
@@ -86,7 +78,7 @@ class _Sparing:
         self.added: list[str] = []
 
     def spare(self, graph: onnx.GraphProto, outer: _Constants) -> None:
-        constants = {**outer, **_constants_of(graph)}
+        constants = outer | {name: (graph, tensor) for name, tensor in float_constants(graph).items()}
         for node in graph.node:
             for index in _float32_only_inputs(node, self._opset):
                 name = node.input[index]
@@ -104,19 +96,15 @@ class _Sparing:
         copy.name = self._unrounded[name]
 
 
-def _constants_of(graph: onnx.GraphProto) -> _Constants:
+def float_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Return the FP32 constants of this graph by name: weights, and values of Constant nodes."""
     import onnx
 
-    constants = {tensor.name: (graph, tensor) for tensor in graph.initializer if tensor.data_type == FLOAT}
-    for node in graph.node:
-        values: Mapping[str, onnx.AttributeProto] = {each.name: each for each in node.attribute}
-        if node.op_type != "Constant":
-            continue
-        if "value" in values and values["value"].t.data_type == FLOAT:
-            constants[node.output[0]] = (graph, values["value"].t)
-        for name in ("value_float", "value_floats"):
-            if name in values:
-                plain = onnx.helper.get_attribute_value(values[name])
-                tensor = onnx.numpy_helper.from_array(np.asarray(plain, dtype=np.float32))
-                constants[node.output[0]] = (graph, tensor)
-    return constants
+    plain = {
+        node.output[0]: onnx.numpy_helper.from_array(np.asarray(value, dtype=np.float32))
+        for node in graph.node
+        if node.op_type == "Constant" and node.domain in OWN_DOMAINS
+        for name in ("value_float", "value_floats")
+        if (value := attribute_of(node, name)) is not None
+    }
+    return plain | {name: tensor for name, tensor in stored_tensors(graph).items() if tensor.data_type == FLOAT}

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from paritygate.batch import Arrays
-from paritygate.models.onnx.graph import UniqueNames, names_in
+from paritygate.models.onnx.graph import UniqueNames, names_in, replace_nodes
 from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT, load_external, load_tensor, stored_in
-from paritygate.validate.emulation.operators import is_exact
+from paritygate.validate.emulation.constants import LARGE_ELEMENTS, drop_data, drop_default_inputs
+from paritygate.validate.emulation.operators import float_constants, is_exact
 
 if TYPE_CHECKING:
     import onnx
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from paritygate.precision import Precision
 
 _BOOL = 9
-# Weights from this size on travel beside the graph, which may not be larger than 2 GiB.
-_LARGE_ELEMENTS = 1024
 
 
 class Rounding(Protocol):
@@ -125,7 +124,7 @@ class _Switching:
         self._rounding = rounding
         self._folder = folder
         self._names = UniqueNames(names_in(model.graph))
-        self._constants = dict(_float_constants(model.graph))
+        self._constants = float_constants(model.graph)
         self._gates: dict[str, str] = {}
         self._rounded: dict[str, str] = {}
         self._low_constants: dict[tuple[str, bytes], str] = {}
@@ -142,11 +141,10 @@ class _Switching:
         self._add_gates(switches, switch_input)
         for node in original:
             self._add(node)
-        del graph.node[:]
-        graph.node.extend(self._nodes)
+        replace_nodes(graph, self._nodes)
         graph.input.append(onnx.helper.make_tensor_value_info(switch_input, _BOOL, [len(switches)]))
         graph.initializer.extend(self._added)
-        self._drop_default_inputs()
+        drop_default_inputs(graph)
         # An exporter's types of values in between are of no use here.
         del graph.value_info[:]
         weights = self._take_weights()
@@ -213,55 +211,20 @@ class _Switching:
     def _low_constant(self, node: str, position: int, name: str) -> str:
         import onnx
 
-        values = self._rounding.constant(node, position, self._constants_of(name))
+        values = self._rounding.constant(node, position, load_tensor(self._constants[name], self._folder))
         key = (name, hashlib.sha256(values.tobytes()).digest())
         if key not in self._low_constants:
             self._low_constants[key] = self._names.new(f"{name}_low")
             self._added.append(onnx.numpy_helper.from_array(np.ascontiguousarray(values), self._low_constants[key]))
         return self._low_constants[key]
 
-    def _constants_of(self, name: str) -> NDArray[Any]:
-        constant = self._constants[name]
-        if isinstance(constant, np.ndarray):
-            return constant
-        return load_tensor(constant, self._folder)
-
-    def _drop_default_inputs(self) -> None:
-        # The default of an input is a weight, and nothing feeds it here.
-        weights = {tensor.name for tensor in self._graph.initializer}
-        inputs = [value for value in self._graph.input if value.name not in weights]
-        del self._graph.input[:]
-        self._graph.input.extend(inputs)
-
     def _take_weights(self) -> dict[str, NDArray[np.generic]]:
         """Move the data of large float weights out of the graph, and read external data of the others into it."""
-        import onnx
-
         taken: dict[str, NDArray[np.generic]] = {}
         for tensor in self._graph.initializer:
-            if tensor.data_type != FLOAT or np.prod(tensor.dims) < _LARGE_ELEMENTS:
+            if tensor.data_type != FLOAT or np.prod(tensor.dims) < LARGE_ELEMENTS:
                 load_external(tensor, self._folder)
                 continue
             taken[tensor.name] = np.ascontiguousarray(load_tensor(tensor, self._folder))
-            left = onnx.TensorProto(name=tensor.name, data_type=FLOAT, dims=tensor.dims)
-            left.data_location = onnx.TensorProto.EXTERNAL
-            left.external_data.add(key="location", value="handed over beside the graph")
-            tensor.CopyFrom(left)
+            drop_data(tensor, FLOAT)
         return taken
-
-
-def _float_constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto | NDArray[Any]]]:
-    """Yield the float constants of a graph by name: weights, and values of Constant nodes."""
-    for tensor in graph.initializer:
-        if tensor.data_type == FLOAT:
-            yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type != "Constant" or node.domain not in {"", "ai.onnx"}:
-            continue
-        for attribute in node.attribute:
-            if attribute.name == "value" and attribute.t.data_type == FLOAT:
-                yield node.output[0], attribute.t
-            elif attribute.name == "value_float":
-                yield node.output[0], np.asarray(attribute.f, np.float32)
-            elif attribute.name == "value_floats":
-                yield node.output[0], np.asarray(attribute.floats, np.float32)

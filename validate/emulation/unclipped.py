@@ -14,7 +14,7 @@ import numpy as np
 
 from paritygate.batch import Arrays
 from paritygate.models.onnx.file import read_onnx
-from paritygate.models.onnx.graph import UniqueNames, names_in
+from paritygate.models.onnx.graph import UniqueNames, names_in, readers_of, replace_nodes, stored_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,16 +69,12 @@ def without_ranges(model: onnx.ModelProto) -> bool:
     graph = model.graph
     values = dict(_values(graph))
     ranges = {node.output[0]: activation for node in graph.node if (activation := _range(node, values)) is not None}
-    used: dict[str, list[onnx.NodeProto]] = {name: [] for name in ranges}
-    for node in graph.node:
-        for name in node.input:
-            if name in used:
-                used[name].append(node)
+    used = readers_of(graph)
     # What stays quantized, as the input of an integer operator, keeps its range.
     ranges = {
         name: item
         for name, item in ranges.items()
-        if used[name] and all(node.op_type == "DequantizeLinear" and node.input[0] == name for node in used[name])
+        if name in used and all(node.op_type == "DequantizeLinear" and node.input[0] == name for node in used[name])
     }
     if not ranges:
         return False
@@ -98,8 +94,7 @@ def without_ranges(model: onnx.ModelProto) -> bool:
         else:
             nodes.append(node)
     nodes.append(onnx.helper.make_node("Max", farthest, [STEPS_BEYOND]))
-    del graph.node[:]
-    graph.node.extend(nodes)
+    replace_nodes(graph, nodes)
     graph.output.append(onnx.helper.make_tensor_value_info(STEPS_BEYOND, _FLOAT, []))
     return True
 
@@ -108,13 +103,9 @@ def _values(graph: onnx.GraphProto) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the constants of one number, by name; a scale or a zero point of all values is one."""
     from onnx import numpy_helper
 
-    for tensor in graph.initializer:
+    for name, tensor in stored_tensors(graph).items():
         if int(np.prod(tensor.dims, dtype=np.int64)) == 1:
-            yield tensor.name, numpy_helper.to_array(tensor).reshape(-1)
-    for node in graph.node:
-        tensors = [item.t for item in node.attribute if node.op_type == "Constant" and item.name == "value"]
-        if tensors and int(np.prod(tensors[0].dims, dtype=np.int64)) == 1:
-            yield node.output[0], numpy_helper.to_array(tensors[0]).reshape(-1)
+            yield name, numpy_helper.to_array(tensor).reshape(-1)
 
 
 def _range(node: onnx.NodeProto, values: Mapping[str, NDArray[Any]]) -> _Range | None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import BackendError
 from paritygate.models.onnx.file import opset_of
-from paritygate.models.onnx.graph import element_types, graphs_in, infer_value_types, subgraphs_of
+from paritygate.models.onnx.graph import (
+    OWN_DOMAINS,
+    element_types,
+    graphs_in,
+    infer_value_types,
+    schema_of,
+    subgraphs_of,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -73,11 +80,8 @@ def _infer_by_schemas(graph: onnx.GraphProto, outer: Mapping[str, int], opset: i
 def _types_shared_with_inputs(node: onnx.NodeProto, types: Mapping[str, int], opset: int) -> dict[str, int]:
     import onnx
 
-    if node.domain not in {"", "ai.onnx"}:
-        return {}
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, "")
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op_type, opset) if node.domain in OWN_DOMAINS else None
+    if schema is None:
         return {}
     # A variadic parameter may have another type each time.
     bound = {

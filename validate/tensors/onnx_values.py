@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from paritygate.errors import BackendError
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.functions import inline_functions
-from paritygate.models.onnx.graph import name_nodes
+from paritygate.models.onnx.graph import name_nodes, stored_tensors
 from paritygate.models.onnx.weights import load_tensor
 from paritygate.text import first_line
 from paritygate.validate.tensors.meter import Meter
@@ -71,11 +71,7 @@ def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
 
 def tensor_graph_of(model: onnx.ModelProto, path: Path, meter: Meter) -> TensorGraph:
     """Return the graph of a model without local functions, whose nodes have names; it was read from `path`."""
-    graph = model.graph
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    constants = [node for node in graph.node if node.op_type == "Constant"]
-    made = {node.output[0]: item.t for node in constants for item in node.attribute if item.name == "value"}
-    weights = {name: _weight(tensor, path.parent) for name, tensor in {**made, **stored}.items()}
+    weights = {name: _weight(tensor, path.parent) for name, tensor in stored_tensors(model.graph).items()}
     return graph_of(model, OnnxValues(model, path), weights, path=path, meter=meter)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paritygate.convert.onnx.precision.normalisations import normalising_nodes
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import graphs_in, makers_of, readers_of, stored_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,16 +54,9 @@ class _Flow:
     def __init__(self, graph: onnx.GraphProto, taming: set[str]) -> None:
         self._graph = graph
         self._taming = taming
-        self._makers = {name: node for node in graph.node for name in node.output if name}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
-        self._constants = {tensor.name: tensor for tensor in graph.initializer}
-        for node in graph.node:
-            tensors = [attribute.t for attribute in node.attribute if attribute.name == "value"]
-            if node.op_type == "Constant" and tensors:
-                self._constants[node.output[0]] = tensors[0]
+        self._makers = makers_of(graph)
+        self._readers = readers_of(graph)
+        self._constants = stored_tensors(graph)
 
     def kept(self, smallest_normal: float) -> Iterator[str]:
         """Yield the names of the nodes to keep, some of them more than once."""

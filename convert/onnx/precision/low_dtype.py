@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
-from paritygate.models.onnx.graph import NOT_A_TENSOR, element_of
+from paritygate.models.onnx.graph import NOT_A_TENSOR, OWN_DOMAINS, element_of, schema_of
 from paritygate.models.onnx.weights import DTYPES, ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 # Inputs that hold counts and coordinates, whose dtype is independent in the schema: FP16 has no 2049.
 _COORDINATES = frozenset({("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")})
-_OWN_DOMAIN = frozenset({"", "ai.onnx"})
 # These are about the bits of a value.
 _BITWISE = frozenset({"BitCast"})
 # ONNX Runtime's CPU provider (1.31) loads these in float16, and refuses to run them with a reduction.
@@ -59,17 +57,6 @@ class Support:
     reason: str = ""  # why there are none, as a part of a sentence, or empty
 
 
-@lru_cache(maxsize=4096)
-def schema_of(operator: str, opset: int) -> onnx.defs.OpSchema | None:
-    """Return the schema of an operator of the default domain; None if the opset has no such operator."""
-    import onnx
-
-    try:
-        return onnx.defs.get_schema(operator, opset, "")
-    except onnx.defs.SchemaError:
-        return None
-
-
 def support_of(
     node: onnx.NodeProto, inputs: Sequence[int | None], outputs: Sequence[int | None], *, opset: int, dtype: LowDtype
 ) -> Support:
@@ -80,7 +67,7 @@ def support_of(
     """
     schema = schema_of(node.op_type, opset)
     barriers = (
-        (node.domain not in _OWN_DOMAIN, f"the operators of {node.domain!r} have no rules for their dtypes here"),
+        (node.domain not in OWN_DOMAINS, f"the operators of {node.domain!r} have no rules for their dtypes here"),
         (None in inputs or None in outputs, "the dtype of one of its values is not known"),
         (NOT_A_TENSOR in inputs or NOT_A_TENSOR in outputs, "it works on sequences or optionals"),
         (node.op_type in _BITWISE, "it works on the bits of its input"),

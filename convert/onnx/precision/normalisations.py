@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paritygate.models.onnx.graph import graphs_in, nodes_in
+from paritygate.models.onnx.graph import graphs_in, makers_of, nodes_in, readers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,12 +33,9 @@ def normalising_nodes(graph: onnx.GraphProto) -> Iterator[str]:
 
 class _Flow:
     def __init__(self, graph: onnx.GraphProto) -> None:
-        self._makers = {name: node for node in graph.node for name in node.output}
+        self._makers = makers_of(graph)
+        self._readers = readers_of(graph)
         self._weights = {tensor.name for tensor in graph.initializer}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
 
     def normalisation(self, mean: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Return the nodes of the normalisation that a mean belongs to, if any."""

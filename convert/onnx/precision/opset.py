@@ -10,9 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.low_dtype import LowDtype, schema_of, support_of
+from paritygate.convert.onnx.precision.low_dtype import LowDtype, support_of
 from paritygate.models.onnx.file import opset_of
-from paritygate.models.onnx.graph import NOT_A_TENSOR, UniqueNames, element_of, names_in, nodes_in, subgraphs_of
+from paritygate.models.onnx.graph import (
+    NOT_A_TENSOR,
+    UniqueNames,
+    element_of,
+    names_in,
+    nodes_in,
+    schema_of,
+    subgraphs_of,
+)
 from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paritygate.convert.onnx.precision.normalisations import normalising_nodes
-from paritygate.models.onnx.graph import element_types, graphs_in, nodes_in
+from paritygate.models.onnx.graph import element_types, graphs_in, makers_of, nodes_in
 from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _Values:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._types = {name: element for each in graphs_in(graph) for name, element in element_types(each).items()}
-        self._makers = {name: node for node in nodes_in(graph) for name in node.output if name}
+        self._makers = {name: node for each in graphs_in(graph) for name, node in makers_of(each).items()}
         self._weights = {tensor.name for each in graphs_in(graph) for tensor in each.initializer if _is_matrix(tensor)}
         self._exact = {tensor.name for each in graphs_in(graph) for tensor in each.initializer}
         self._exact |= {item.name for item in graph.input}

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.convert.onnx.rewrite import rename_values
-from paritygate.models.onnx.graph import graphs_in
-from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit, needs_of_nodes
+from paritygate.models.onnx.graph import attribute_of, graphs_in, needs_of_nodes
+from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.pipelines.selftest.mutations.rows import sliced
 from paritygate.text import counted, first_line, one_or_many
-from paritygate.validate.probes.graph.constants import attribute_of
 
 if TYPE_CHECKING:
     import onnx

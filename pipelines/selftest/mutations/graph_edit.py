@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.functions import inline_functions
 from paritygate.models.onnx.graph import (
+    OWN_DOMAINS,
     UniqueNames,
     element_types,
     graphs_in,
     infer_value_types,
     name_nodes,
     names_in,
+    replace_nodes,
+    shape_of,
+    sort_nodes,
+    stored_tensors,
     subgraphs_of,
 )
 
@@ -46,20 +52,14 @@ class GraphEdit:
         self._node_names = UniqueNames(node.name for node in model.graph.node)
         self._types = element_types(model.graph)
         values = (*self.graph.value_info, *self.graph.input, *self.graph.output)
-        self._shapes: dict[str, _Shape] = {
-            value.name: shape for value in values if (shape := _shape_of(value)) is not None
-        }
-        self._initializers = {tensor.name: tensor for tensor in self.graph.initializer}
-        self._constant_nodes = {
-            node.output[0]: node.attribute[0].t
-            for node in self.graph.node
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
-        }
+        self._shapes = {value.name: shape for value in values if (shape := shape_of(value)) is not None}
+        self._initializers = {tensor.name for tensor in self.graph.initializer}
+        self._tensors = stored_tensors(self.graph)
 
     @property
     def opset(self) -> int:
         """The version of ONNX's own operators."""
-        return next(int(entry.version) for entry in self.model.opset_import if entry.domain in {"", "ai.onnx"})
+        return opset_of(self.model)
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
@@ -68,7 +68,7 @@ class GraphEdit:
 
     def nodes(self, *operators: str) -> list[onnx.NodeProto]:
         """Return the nodes of ONNX's own operators of these types."""
-        return [node for node in self.graph.node if node.op_type in operators and node.domain in {"", "ai.onnx"}]
+        return [node for node in self.graph.node if node.op_type in operators and node.domain in OWN_DOMAINS]
 
     def producer(self, name: str) -> onnx.NodeProto | None:
         """Return the node that makes a value; None for inputs and constants."""
@@ -94,34 +94,30 @@ class GraphEdit:
 
     def shape(self, name: str) -> _Shape | None:
         """Return the shape of a value, with open sizes as names or None; None for an unknown rank."""
-        if (tensor := self._tensor(name)) is not None:
+        if (tensor := self._tensors.get(name)) is not None:
             return tuple(tensor.dims)
         return self._shapes.get(name)
 
-    def _tensor(self, name: str) -> onnx.TensorProto | None:
-        return self._initializers.get(name) or self._constant_nodes.get(name)
-
     def constants(self) -> list[str]:
         """Return the names of all constants."""
-        return [*self._initializers, *self._constant_nodes]
+        return list(self._tensors)
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value is a constant."""
-        return self._tensor(name) is not None
+        return name in self._tensors
 
     def array(self, name: str) -> NDArray[Any] | None:
         """Return a copy of a constant's values; None if it is not a constant."""
         import onnx
 
-        tensor = self._tensor(name)
+        tensor = self._tensors.get(name)
         return None if tensor is None else np.array(onnx.numpy_helper.to_array(tensor))
 
     def set_array(self, name: str, array: NDArray[Any]) -> None:
         """Set other values of the same dtype and shape, for all readers of a constant."""
         import onnx
 
-        tensor = self._tensor(name)
-        assert tensor is not None  # noqa: S101 - callers have read it
+        tensor = self._tensors[name]
         tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), tensor.name))
 
     def new_name(self, stem: str) -> str:
@@ -135,7 +131,8 @@ class GraphEdit:
         name = self._names.new(f"{stem}_constant")
         array = np.asarray(values, dtype=dtype)
         self.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        self._initializers[name] = self.graph.initializer[-1]
+        self._initializers.add(name)
+        self._tensors[name] = self.graph.initializer[-1]
         return name
 
     def node(self, operator: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Any) -> str:  # noqa: ANN401 - as onnx takes them
@@ -207,70 +204,17 @@ class GraphEdit:
 
     def arrange(self, order: Sequence[int]) -> None:
         """Bring the nodes into this order of their positions."""
-        _arrange(self.graph, order)
+        replace_nodes(self.graph, [self.graph.node[at] for at in order])
 
     def finish(self) -> onnx.ModelProto:
         """Return the model with sorted nodes, without inferred types because they may have changed."""
-        _sort(self.graph)
+        sort_nodes(self.graph)
         for graph in graphs_in(self.graph):
             del graph.value_info[:]
         return self.model
-
-
-def _shape_of(value: onnx.ValueInfoProto) -> _Shape | None:
-    if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None)
-        for dim in value.type.tensor_type.shape.dim
-    )
 
 
 def _nodes_inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     for graph in subgraphs_of(node):
         for each in graphs_in(graph):
             yield from each.node
-
-
-def needs_of_nodes(graph: onnx.GraphProto) -> list[set[int]]:
-    """Return for each node the positions of the nodes whose values it, or a graph inside it, reads."""
-    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
-    return [
-        {
-            makers[name]
-            for each in (node, *_nodes_inside(node))
-            for name in each.input
-            if name in makers and makers[name] != at
-        }
-        for at, node in enumerate(graph.node)
-    ]
-
-
-def _sort(graph: onnx.GraphProto) -> None:
-    """Sort nodes so that each reads only earlier values, and otherwise keep their order."""
-    needs = needs_of_nodes(graph)
-    order: list[int] = []
-    done: set[int] = set()
-    for first in range(len(needs)):
-        stack = [first]
-        while stack:
-            at = stack[-1]
-            missing = [need for need in sorted(needs[at]) if need not in done]
-            if at in done or not missing:
-                stack.pop()
-                if at not in done:
-                    done.add(at)
-                    order.append(at)
-            else:
-                stack += missing
-    _arrange(graph, order)
-
-
-def _arrange(graph: onnx.GraphProto, order: Sequence[int]) -> None:
-    copies = []
-    for at in order:
-        copy = type(graph.node[at])()
-        copy.CopyFrom(graph.node[at])
-        copies.append(copy)
-    del graph.node[:]
-    graph.node.extend(copies)

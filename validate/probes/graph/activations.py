@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.models.onnx.graph import attribute_of, makers_of, shape_of
 from paritygate.validate.measure.limits import ACTIVATION_FLOOR
-from paritygate.validate.probes.graph.constants import Constants, attribute_of, constants_of
+from paritygate.validate.probes.graph.constants import Constants, constants_of
 
 if TYPE_CHECKING:
     import onnx
@@ -49,7 +50,7 @@ class _Graph:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
         self._constants: Constants = constants_of(model.graph)
-        self._nodes = {name: node for node in model.graph.node for name in node.output}
+        self._nodes = makers_of(model.graph)
         self._floors: dict[str, NDArray[np.float64]] = {}
         self._inferred: dict[str, tuple[int | None, ...]] | None = None
 
@@ -166,12 +167,9 @@ class _Graph:
         return shape[-1] if shape else None
 
     def _shape_of(self, name: str) -> tuple[int | None, ...] | None:
-        return self._shapes().get(name)
-
-    def _shapes(self) -> dict[str, tuple[int | None, ...]]:
         if self._inferred is None:
             self._inferred = _shapes_of(self._model)
-        return self._inferred
+        return self._inferred.get(name)
 
 
 def _smallest(floor: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -187,12 +185,9 @@ def _shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
     except (ValueError, RuntimeError):
         # The model is larger than 2 GB, or has operators that are not ONNX's own.
         graph = model.graph
-    shapes = {
-        value.name: value.type.tensor_type.shape.dim
-        for value in (*graph.input, *graph.value_info, *graph.output)
-        if value.type.tensor_type.HasField("shape")
-    }
+    values = (*graph.input, *graph.value_info, *graph.output)
     return {
-        name: tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
-        for name, dims in shapes.items()
+        value.name: tuple(size if isinstance(size, int) else None for size in shape)
+        for value in values
+        if (shape := shape_of(value)) is not None
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from paritygate.models.onnx.graph import attribute_of, stored_tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -31,18 +33,11 @@ class Constants:
         return int(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype.kind in "iu" else None
 
 
-def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:  # noqa: ANN401 - of any kind
-    """Return an attribute of a node, or the default."""
-    from onnx import helper
-
-    return next((helper.get_attribute_value(item) for item in node.attribute if item.name == name), default)
-
-
 def constants_of(graph: onnx.GraphProto) -> Constants:
     """Return the constants of the main graph; weights need not be present."""
     sizes: dict[str, tuple[int, ...]] = {}
     values: dict[str, NDArray[Any]] = {}
-    for name, tensor in _tensors(graph):
+    for name, tensor in stored_tensors(graph).items():
         sizes[name] = tuple(tensor.dims)
         _keep(values, name, tensor)
     for node in graph.node:
@@ -59,15 +54,6 @@ def constants_of(graph: onnx.GraphProto) -> Constants:
         if name in values and node.op_type in {"Cast", "Identity"} | _RESHAPING:
             values[node.output[0]] = _changed(node, values[name])
     return Constants(sizes=sizes, values=values)
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                yield node.output[0], attribute.t
 
 
 def _keep(values: dict[str, NDArray[Any]], name: str, tensor: onnx.TensorProto) -> None:

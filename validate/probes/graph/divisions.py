@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.graph.constants import Constants, attribute_of
+from paritygate.models.onnx.graph import attribute_of
+from paritygate.validate.probes.graph.constants import Constants
 from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 from paritygate.validate.probes.inputs.thresholds import Division
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.validate.probes.graph.constants import Constants, attribute_of
+from paritygate.models.onnx.graph import attribute_of
+from paritygate.validate.probes.graph.constants import Constants
 
 if TYPE_CHECKING:
     import onnx

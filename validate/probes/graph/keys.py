@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.graph.constants import attribute_of
+from paritygate.models.onnx.graph import attribute_of
 from paritygate.validate.probes.inputs.thresholds import Keys
 
 if TYPE_CHECKING:

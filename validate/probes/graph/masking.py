@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.models.onnx.graph import nodes_in, subgraphs_of
-from paritygate.validate.probes.graph.constants import Constants, attribute_of
+from paritygate.models.onnx.graph import attribute_of, nodes_in, subgraphs_of
+from paritygate.validate.probes.graph.constants import Constants
 
 if TYPE_CHECKING:
     import onnx

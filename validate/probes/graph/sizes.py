@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from paritygate.models.onnx.graph import subgraphs_of
-from paritygate.validate.probes.graph.constants import attribute_of
+from paritygate.models.onnx.graph import attribute_of, subgraphs_of
 
 if TYPE_CHECKING:
     import onnx

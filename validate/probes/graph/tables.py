@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.graph.constants import Constants, attribute_of
+from paritygate.models.onnx.graph import attribute_of
+from paritygate.validate.probes.graph.constants import Constants
 from paritygate.validate.probes.graph.flow import InputFlow
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.probes.graph.constants import Constants, attribute_of
+from paritygate.models.onnx.graph import attribute_of
+from paritygate.validate.probes.graph.constants import Constants
 from paritygate.validate.probes.graph.discontinuity import Steadiness, Steps, is_trees, steadiness_of
 from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 from paritygate.validate.probes.graph.tables import rows_indexed

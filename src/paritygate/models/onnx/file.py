@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
-from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, subgraphs_of
+from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, shape_of, subgraphs_of
 from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
@@ -208,14 +208,7 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     if not value.type.HasField("tensor_type"):
         msg = f"{value.name!r} is {a_or_an(value.type.WhichOneof('value') or 'value')}, not a tensor"
         raise InputFileError(msg, hint="export the model without sequences and maps: only tensors are supported")
-    tensor = value.type.tensor_type
-    shape: tuple[int | str | None, ...] | None = None
-    if tensor.HasField("shape"):
-        shape = tuple(
-            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else (dim.dim_param or None)
-            for dim in tensor.shape.dim
-        )
-    return TensorSpec(name=value.name, dtype=_dtype_name(tensor.elem_type), shape=shape)
+    return TensorSpec(name=value.name, dtype=_dtype_name(value.type.tensor_type.elem_type), shape=shape_of(value))
 
 
 def _dtype_name(element: int) -> str:

@@ -11,7 +11,16 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from paritygate.errors import ConversionError
-from paritygate.models.onnx.graph import UniqueNames, graphs_in, name_nodes, names_in, nodes_in, subgraphs_of
+from paritygate.models.onnx.graph import (
+    UniqueNames,
+    graphs_in,
+    name_nodes,
+    names_in,
+    nodes_in,
+    replace_nodes,
+    schema_of,
+    subgraphs_of,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -44,8 +53,7 @@ class _Inliner:
 
     def expand(self, graph: onnx.GraphProto) -> None:
         nodes = [inlined for node in graph.node for inlined in self._expanded(node, ())]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
     def _expanded(self, node: onnx.NodeProto, stack: tuple[_Key, ...]) -> Iterable[onnx.NodeProto]:
         """Return the nodes that replace one, or a copy if it is not a call; `stack` has the functions around it."""
@@ -70,8 +78,7 @@ class _Inliner:
         for node in graph.node:
             node.name = self._nodes.new(f"{call}/{node.name or node.op_type}")
             nodes.extend(list(self._expanded(node, stack)))
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
     def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
         """Return copies of the function's nodes, on the values and attributes of the call."""
@@ -117,8 +124,7 @@ class _Inliner:
         for sparse in graph.sparse_initializer:
             sparse.values.name = self._renamed(sparse.values.name, mapping)
         nodes = [self._instance(node, mapping, attributes) for node in graph.node]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
     def _renamed(self, name: str, mapping: dict[str, str]) -> str:
         if name and name not in mapping:
@@ -144,13 +150,8 @@ class _Inliner:
 
 
 def _is_same_operator(domain: str, operator: str, version: int, other: int) -> bool:
-    import onnx
-
-    try:
-        schemas = [onnx.defs.get_schema(operator, each, domain) for each in (version, other)]
-    except onnx.defs.SchemaError:
-        return False
-    return schemas[0].since_version == schemas[1].since_version
+    one, another = (schema_of(operator, each, domain) for each in (version, other))
+    return one is not None and another is not None and one.since_version == another.since_version
 
 
 def _function_nodes(function: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:

@@ -7,11 +7,14 @@ functions have no types and are not graphs here; `functions` inlines them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnx
 
+# The domain of ONNX's own operators, under both its names.
+OWN_DOMAINS = frozenset({"", "ai.onnx"})
 # In place of an element type, for values that are sequences, optionals or maps.
 NOT_A_TENSOR = -1
 # A graph that has one of these is quantized: its precision is int8, whatever its float tensors are.
@@ -62,6 +65,92 @@ def names_in(graph: onnx.GraphProto) -> Iterator[str]:
         for node in each.node:
             yield from node.input
             yield from node.output
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:  # noqa: ANN401 - of any kind
+    """Return an attribute of a node, or the default."""
+    from onnx import helper
+
+    return next((helper.get_attribute_value(item) for item in node.attribute if item.name == name), default)
+
+
+def stored_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Return the weights of this graph and the tensors of its Constant nodes by name, not copied."""
+    constants = [node for node in graph.node if node.op_type == "Constant" and node.domain in OWN_DOMAINS]
+    tensors = {node.output[0]: item.t for node in constants for item in node.attribute if item.name == "value"}
+    return tensors | {tensor.name: tensor for tensor in graph.initializer}
+
+
+def makers_of(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """Return the node of this graph that makes each value."""
+    return {name: node for node in graph.node for name in node.output if name}
+
+
+def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
+    """Return the nodes of this graph that read each value, once for each time they read it."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def names_used_inside(node: onnx.NodeProto) -> set[str]:
+    """Return the names that the graphs inside the node use, their own values included."""
+    graphs = [each for inner in subgraphs_of(node) for each in graphs_in(inner)]
+    outputs = {value.name for each in graphs for value in each.output}
+    return outputs | {name for each in graphs for inner in each.node for name in inner.input}
+
+
+def needs_of_nodes(graph: onnx.GraphProto) -> list[set[int]]:
+    """Return for each node the positions of the nodes whose values it, or a graph inside it, reads."""
+    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    return [
+        {makers[name] for name in node.input if name in makers}
+        | {makers[name] for name in names_used_inside(node) if name in makers} - {at}
+        for at, node in enumerate(graph.node)
+    ]
+
+
+def sort_nodes(graph: onnx.GraphProto) -> bool:
+    """Sort the nodes in place so that each reads only earlier values, and otherwise keep their order.
+
+    Return False, and change nothing, if nodes read their own results.
+    """
+    needs = needs_of_nodes(graph)
+    order: list[int] = []
+    done: set[int] = set()
+    for first in range(len(needs)):
+        way = [] if first in done else [first]
+        while way:
+            missing = min(needs[way[-1]] - done, default=None)
+            if missing is None:
+                done.add(way[-1])
+                order.append(way.pop())
+            elif missing in way:
+                return False
+            else:
+                way.append(missing)
+    replace_nodes(graph, [graph.node[at] for at in order])
+    return True
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Replace the nodes of a graph by copies of these, which may be its own."""
+    kept = list(nodes)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+@lru_cache(maxsize=4096)
+def schema_of(operator: str, opset: int, domain: str = "") -> onnx.defs.OpSchema | None:
+    """Return the schema of an operator; None if the opset of the domain has no such operator."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(operator, opset, "" if domain in OWN_DOMAINS else domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 class UniqueNames:
@@ -120,6 +209,16 @@ def element_of(value_type: onnx.TypeProto) -> int:
     if kind == "sparse_tensor_type":
         return value_type.sparse_tensor_type.elem_type
     return NOT_A_TENSOR if kind else 0
+
+
+def shape_of(value: onnx.ValueInfoProto) -> tuple[int | str | None, ...] | None:
+    """Return the shape of a value, with open sizes as names or None; None for no tensor, or an unknown rank."""
+    if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else (dim.dim_param or None)
+        for dim in value.type.tensor_type.shape.dim
+    )
 
 
 def infer_value_types(model: onnx.ModelProto) -> None:
