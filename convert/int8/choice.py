@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import NotAvailableError
 from paritygate.models.onnx.graph import OWN_DOMAINS, graphs_in, names_used_inside, nodes_in
+from paritygate.text import first_of
 
 if TYPE_CHECKING:
     import onnx
@@ -33,12 +34,9 @@ def has_products(graph: onnx.GraphProto) -> bool:
 def nothing_to_quantize(graph: onnx.GraphProto) -> NotAvailableError:
     """Return the error of a model that INT8 makes no faster, which names the operators that it has."""
     operators = sorted({f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes_in(graph)})
-    listed = ", ".join(operators[:_SHOWN]) + (
-        f" and {len(operators) - _SHOWN} others" if len(operators) > _SHOWN else ""
-    )
     msg = (
         "no node of the model has constant weights that INT8 would make faster (Conv, MatMul, Gemm); its operators "
-        f"are: {listed or 'none'}"
+        f"are: {first_of(operators, _SHOWN) or 'none'}"
     )
     return NotAvailableError(msg, hint="remove the int8 target")
 

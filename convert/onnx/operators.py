@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import UnsupportedOperatorsError
 from paritygate.models.onnx.graph import all_nodes, schema_of
+from paritygate.text import first_of, one_or_many
 
 if TYPE_CHECKING:
     import onnx
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 # operator, node, reason, hint
 OperatorRow = tuple[str, str, str, str]
 
+_NAMED = 5
 _ONNX_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
 # ONNX Runtime's own operators; only loading the model shows whether it has one.
 _RUNTIME_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
@@ -67,6 +69,6 @@ def unsupported_operators(
 ) -> UnsupportedOperatorsError:
     """Return the error with these rows, whose message names the operators; `target` lacks them."""
     operators = list(dict.fromkeys(row[0] for row in rows))
-    listed = ", ".join(operators[:5]) + (f" and {len(operators) - 5} more" if len(operators) > 5 else "")  # noqa: PLR2004
-    msg = f"{target} {lack} {'this operator' if len(operators) == 1 else 'these operators'} of the model: {listed}"
+    these = one_or_many(len(operators), "this operator", "these operators")
+    msg = f"{target} {lack} {these} of the model: {first_of(operators, _NAMED)}"
     return UnsupportedOperatorsError(msg, rows=rows, hint=rows[0][3])

@@ -15,7 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.inspecting.picture_guess import guess_pictures
 from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
-from paritygate.text import closest, first_line
+from paritygate.text import closest, first_line, first_of
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.label_column import without_label
 from paritygate.validate.samples.pictures import holds_pictures
@@ -259,8 +259,7 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
         return candidates[0]
     if chosen is not None:
         return chosen
-    longest = max(candidates, key=len)
-    listed = ", ".join(longest[:_SHOWN]) + (f" and {len(longest) - _SHOWN} more" if len(longest) > _SHOWN else "")
+    listed = first_of(max(candidates, key=len), _SHOWN)
     counts = " or ".join(str(len(columns)) for columns in candidates)
     msg = f"the columns of {samples.text} do not fit the input {name!r}: {reason} (got {counts} columns: {listed})"
     raise UsageError(msg, hint=hint_of_columns(samples, name, candidates, width, wanted.signature))

@@ -29,6 +29,7 @@ from paritygate.pipelines.packing.unpacked import keep_pack
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, UNPACKED, RunFolder, check_schema_of_run, open_run
 from paritygate.roots import is_address
+from paritygate.text import first_of
 
 _FOLDER_MODE = 0o755
 _LISTED = 5
@@ -118,8 +119,7 @@ def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
     """Check that the left-out inputs are on this machine, unchanged, and that their place is named."""
     names = [file.name for file in manifest.missing]
     if names and own.folder is None:
-        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-        msg = f"the pack leaves out files that the run needs: {listed}"
+        msg = f"the pack leaves out files that the run needs: {first_of(names, _LISTED)}"
         raise UsageError(msg, hint="name the folder where the spec's files are on this machine: unpack --folder DIR")
     if not names and own.folder is not None:
         msg = f"--folder {own.folder} is not needed, because the pack leaves out no file of the spec"

@@ -14,7 +14,7 @@ from paritygate.files import MARKER, is_plain_file, is_plain_folder
 from paritygate.pipelines.run.stopped import why_stopped
 from paritygate.pipelines.run.workspace import is_run_folder
 from paritygate.pipelines.spec.names import check_name
-from paritygate.text import counted, meant
+from paritygate.text import counted, first_of, meant
 
 LATEST = "latest"
 _STAMPED = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]+")
@@ -96,11 +96,11 @@ def _latest(root: Path, model: str) -> Path:
         msg = f"no run exists below {root / 'runs'}"
         raise UsageError(msg, hint=f"name the folder that runs lie in with --root, or {_RUN}")
     if model and model not in models:
-        near = f" (models: {_listed(models)}){meant(model, models)}"
+        near = f" (models: {first_of(models, _NAMED)}){meant(model, models)}"
         msg = f"no run of model {model!r} exists below {root / 'runs'}{near}"
         raise UsageError(msg, hint=f"write --run {LATEST}:MODEL with one of these, or {_RUN}")
     if not model and len(models) > 1:
-        msg = f"{LATEST} may mean a run of {counted(len(models), 'model')}: {_listed(models)}"
+        msg = f"{LATEST} may mean a run of {counted(len(models), 'model')}: {first_of(models, _NAMED)}"
         raise UsageError(msg, hint=f"name the model: --run {LATEST}:{whole[0].model}")
     return next(run.folder for run in whole if model in {"", run.model})
 
@@ -114,16 +114,11 @@ def _was_refused(folder: Path) -> bool:
 
 def _only(text: str, matching: Sequence[PastRun], path: Path) -> Path:
     if len(matching) > 1:
-        names = _listed([f"{run.model}/{run.run_id}" for run in matching])
+        names = first_of([f"{run.model}/{run.run_id}" for run in matching], _NAMED)
         msg = f"{text!r} is how {counted(len(matching), 'run')} begin: {names}"
         raise UsageError(msg, hint=f"write more of the id, or --run {LATEST}:MODEL")
     # Whoever opens the path reports that it is not a run.
     return matching[0].folder if matching else path
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _folders(place: Path) -> Iterator[Path]:

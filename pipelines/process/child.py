@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 # The child's progress: a description of the stage, the amount done, and the total (0 if unknown).
 Progress = Callable[[str, int, int], None]
 
+
+def progress_of(what: str, progress: Progress) -> Progress:
+    """Return the progress of a part, whose stages are shown after its name."""
+    return lambda stage, done, total: progress(f"{what}: {stage}", done, total)
+
+
 # The child's first code. Python puts the current directory first on the path, where a file such as ctypes.py would
 # replace a module of Python's. So nothing is imported before it is off the path. The package must be that of this
 # process, so its place is on the path until it is imported. Before any slow work, the child is bound to end with its

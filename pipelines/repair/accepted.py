@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.changes import changes_of
 from paritygate.models.source import ModelRef, SourceKind
+from paritygate.text import first_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,8 +62,7 @@ def repair_text(accepted: Mapping[str, Any]) -> str:
     parts += [_of_weight(item) for item in changes.get("weights", ())]
     parts += [f"{item['name']} of {item['node']} is {item.get('value')}" for item in changes.get("attributes", ())]
     parts += [f"the source's nodes make {item['name']}" for item in changes.get("grafts", ())]
-    parts = [*parts[:_SHOWN], *([f"and {len(parts) - _SHOWN} more"] if len(parts) > _SHOWN else [])]
-    return f"{', '.join(parts)}; accepted by {accepted['author']}: {accepted['reason']}"
+    return f"{first_of(parts, _SHOWN)}; accepted by {accepted['author']}: {accepted['reason']}"
 
 
 def _of_weight(item: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.calibration.rows import CALIBRATED_ROWS_FILE
 from paritygate.pipelines.compare.job import compare
 from paritygate.pipelines.compare.models import artifact_model
-from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child import Progress, progress_of
 from paritygate.pipelines.repair.proposal_request import ProposalRequest, SearchedRows, propose
 from paritygate.pipelines.repair.proposals import Proposal
 from paritygate.pipelines.repair.result import REPAIR_FILE, UNREPAIRED, HeldOut, held_out_of
@@ -296,12 +296,8 @@ class _Search:
 
     def _held_out(self, artifact: Artifact, place: Path, searched: Path | None) -> HeldOut:
         job = replace(comparison_of(self.run, artifact, self.recording, "cpu").job, calibrated_rows=searched)
-
-        def report(stage: str, done: int, total: int) -> None:
-            self.progress(f"held-out: {stage}", done, total)
-
-        folder = make_marked_folder(place)
-        return held_out_of(compare(job, time_limit_s=self.time_limit_s, folder=folder, progress=report, do=self.run.do))
+        shown, folder = progress_of("held-out", self.progress), make_marked_folder(place)
+        return held_out_of(compare(job, time_limit_s=self.time_limit_s, folder=folder, progress=shown, do=self.run.do))
 
 
 def _without_rows(digests: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.codec import finite_or_none, from_data, to_data
 from paritygate.files import read_json, write_json_atomically
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
-from paritygate.text import one_line
+from paritygate.text import first_of, one_line
 from paritygate.validate.measure.check import Status, Verdict
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ _NAMED = 8
 
 def named_operators(kept: Sequence[Mapping[str, Any]]) -> str:
     """Return the first operators of a `Repair` in JSON data, by type and name, and how many others there are."""
-    named = ", ".join(one_line(f"{item['operator']} {item['name']}") for item in kept[:_NAMED])
-    return named + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
+    return first_of([one_line(f"{item['operator']} {item['name']}") for item in kept], _NAMED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

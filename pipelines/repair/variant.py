@@ -18,7 +18,7 @@ from paritygate.files import (
 from paritygate.formats import ENGINE_FORMATS, why_no_bf16
 from paritygate.pipelines.compare.job import compare
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child import Progress, progress_of
 from paritygate.pipelines.repair.result import HeldOut, RepairedVariant, held_out_of, outcome_of, repair_of
 from paritygate.pipelines.run.comparisons import RunComparison, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.diagnosis import FP32_EXPORT
@@ -184,12 +184,8 @@ class _Judging:
         return None if comparison is None else held_out_of(self._result("emulated", comparison))
 
     def _result(self, what: str, comparison: RunComparison) -> ComparisonResult:
-        place = make_marked_folder(self.run.jobs(f"repair-{self.name}-{what}"))
-
-        def report(stage: str, done: int, total: int) -> None:
-            self.progress(f"{what}: {stage}", done, total)
-
-        return compare(comparison.job, time_limit_s=self.time_limit_s, folder=place, progress=report, do=self.run.do)
+        place, shown = make_marked_folder(self.run.jobs(f"repair-{self.name}-{what}")), progress_of(what, self.progress)
+        return compare(comparison.job, time_limit_s=self.time_limit_s, folder=place, progress=shown, do=self.run.do)
 
 
 def _diagnose(run: RunFolder, name: str) -> str:

@@ -15,7 +15,7 @@ from paritygate.machine import device_name
 from paritygate.pipelines.compare.job import compare, comparison_not_run, failed_comparison
 from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child import Progress, progress_of
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.rules.strictness import record_of
 from paritygate.pipelines.run.comparisons import (
@@ -250,11 +250,8 @@ class _Validator:
         export = entries.get(FP32_EXPORT)
         # An export that was not compared, or fails, is not a reference.
         is_right = export is not None and export.verdict == Verdict.PASS
-
-        def report(stage: str, done: int, total: int) -> None:
-            self._progress(f"{name}: {stage}", done, total)
-
-        cause = cause_of_failure(run, entry, is_export_right=is_right, time_limit_s=self._time_limit_s, progress=report)
+        shown = progress_of(name, self._progress)
+        cause = cause_of_failure(run, entry, is_export_right=is_right, time_limit_s=self._time_limit_s, progress=shown)
         if cause is None:
             return entry
         # A trial with smaller values avoids an overflow, and does not explain it.
@@ -278,11 +275,8 @@ class _Validator:
         job = replace(job, failures=failures, again=again)
         remove_marked_folder(place)
         make_marked_folder(place)
-
-        def report(stage: str, done: int, total: int) -> None:
-            self._progress(f"{name}: {stage}", done, total)
-
-        result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report, do=self._run.do)
+        shown = progress_of(name, self._progress)
+        result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=shown, do=self._run.do)
         # Notes of the converter belong to the variant, as those of the runtimes do.
         reused = _reused(self._run) if result.is_measured else ()
         result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *reused])

@@ -32,7 +32,7 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import machine_facts
 from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.compare.models import artifact_model
-from paritygate.pipelines.process.child import ChildJob, Progress
+from paritygate.pipelines.process.child import ChildJob, Progress, progress_of
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
@@ -123,7 +123,7 @@ class VariantMaker:
                 base,
                 None if origin is None else self.there(origin),
                 time_limit_s=self._time_limit_s,
-                progress=lambda stage, done, total: self._progress(f"{name}: {stage}", done, total),
+                progress=progress_of(name, self._progress),
             )
         self._overflow[name].stop(variant)
         return self._overflow[name]
@@ -198,9 +198,7 @@ class VariantMaker:
         )
 
     def _convert(self, job: ChildJob, variant: Variant, files: Path) -> Mapping[str, Any]:
-        made: Mapping[str, Any] = self._run.do(
-            job, lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total), makes=[files]
-        )
+        made: Mapping[str, Any] = self._run.do(job, progress_of(str(variant), self._progress), makes=[files])
         return made
 
 

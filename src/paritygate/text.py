@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
@@ -54,6 +54,11 @@ def a_or_an(noun: str) -> str:
 def one_or_many(count: int, one: str, many: str) -> str:
     """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
     return one if count == 1 else many
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def in_full(number: float) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from paritygate.backends import require_backend
@@ -23,9 +22,10 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import opset_of, precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.models.onnx.locales import hint_on_locale
-from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
+from paritygate.models.onnx.weights import DTYPES, ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
+from paritygate.text import first_of
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.runners.onnxruntime import reason_of_onnxruntime
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-LOW_DTYPES: Mapping[str, np.dtype[Any]] = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+_LOW_DTYPES: Mapping[str, np.dtype[Any]] = {dtype.name: dtype for dtype in DTYPES.values()}
 _FATAL = 4
 # No operators are fused, because rounding happens between them.
 _LEVEL = "ORT_ENABLE_BASIC"
@@ -139,17 +139,12 @@ def _notes(graph: EmulatedGraph, precision: Precision) -> list[str]:
     extent = every if graph.is_original else some
     notes = [f"{precision} was emulated on the CPU: {extent}; sums inside an operator are float32"]
     if graph.clamped:
-        tensors = _listed([f"{name} ({count})" for name, count in graph.clamped.items()])
+        tensors = first_of([f"{name} ({count})" for name, count in graph.clamped.items()], _SHOWN)
         notes.append(f"weights beyond the range of {precision} were brought into it, as converters do: {tensors}")
     if graph.with_values_inside:
-        operators = _listed(graph.with_values_inside)
+        operators = first_of(graph.with_values_inside, _SHOWN)
         notes.append(f"of these operators only results were rounded, a device may round values inside: {operators}")
     return notes
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return ", ".join(items[:_SHOWN]) + more
 
 
 class EmulatedRunner(Runner):
@@ -178,7 +173,7 @@ class EmulatedRunner(Runner):
 
     def _fetch(self, feed: Arrays, besides: Sequence[str] = ()) -> tuple[list[NDArray[np.generic]], list[NDArray[Any]]]:
         """Return the outputs in the dtypes of the file, and the other values of the graph named in `besides`."""
-        arrays = {self._input_names[name]: _widened(array) for name, array in feed.items()}
+        arrays = {self._input_names[name]: widened(array) for name, array in feed.items()}
         arrays[self._canary_input] = VALUES
         own = [spec.name for spec in self._own.outputs]
         canaries = list(self._canary_outputs.values())
@@ -195,14 +190,14 @@ class EmulatedRunner(Runner):
         return reason_of_onnxruntime(err)
 
 
-def _widened(array: NDArray[Any]) -> NDArray[Any]:
-    wide = array.astype(np.float32) if array.dtype.name in LOW_DTYPES else array
-    return np.asarray(wide, order="C")
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Return values in float32 where they are of lower precision."""
+    return np.asarray(array.astype(np.float32) if array.dtype.name in _LOW_DTYPES else array, order="C")
 
 
 def _narrowed(array: NDArray[Any], dtype: str) -> NDArray[Any]:
     # Values are rounded already, so only the dtype changes.
-    return array.astype(LOW_DTYPES[dtype]) if dtype in LOW_DTYPES else array
+    return array.astype(_LOW_DTYPES[dtype]) if dtype in _LOW_DTYPES else array
 
 
 def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:

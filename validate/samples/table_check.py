@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.signature import Signature, TensorSpec
-from paritygate.text import counted, hint_of_meant
+from paritygate.text import counted, first_of, hint_of_meant
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
 from paritygate.validate.samples.label_column import without_label
@@ -106,8 +106,7 @@ def _check_side_by_side(
     choices = choices_of_numbers(unused)
     check_points(source, unused, choices, width)
     if choices:
-        more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
-        seen = ", ".join(list(columns)[:_SHOWN]) + more
+        seen = first_of(list(columns), _SHOWN)
         msg = f"samples {source.text} have no column {spec.name!r}, which the model expects as {spec} (seen: {seen})"
         raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices, width, signature))
 

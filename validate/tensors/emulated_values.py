@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from paritygate.models.onnx.graph import element_types, nodes_in
 from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
@@ -14,11 +12,12 @@ from paritygate.precision import Precision
 from paritygate.validate.emulation.canary import VALUES
 from paritygate.validate.emulation.graph import emulate
 from paritygate.validate.emulation.value_types import infer_all_types
-from paritygate.validate.runners.emulated import LOW_DTYPES, open_rounding_session
+from paritygate.validate.runners.emulated import open_rounding_session, widened
 from paritygate.validate.tensors.onnx_values import OnnxValues
 from paritygate.validate.tensors.tensor_graph import Arrays, Feed
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
     import onnxruntime
     from numpy.typing import NDArray
@@ -57,11 +56,11 @@ class EmulatedValues(OnnxValues):
 
     def open(self, names: Sequence[str], values: Mapping[str, Arrays]) -> Callable[[Feed], list[NDArray[np.generic]]]:
         """Return what computes these tensors; see `OnnxValues`."""
-        wide = {name: [_widened(array) for array in arrays] for name, arrays in values.items()}
+        wide = {name: [widened(array) for array in arrays] for name, arrays in values.items()}
         run = super().open(names, wide)
 
         def computed(feed: Feed) -> list[NDArray[np.generic]]:
-            answers = run({**{name: _widened(array) for name, array in feed.items()}, self._canary: VALUES})
+            answers = run({**{name: widened(array) for name, array in feed.items()}, self._canary: VALUES})
             return [
                 array.astype(self._dtypes[name]) if name in self._dtypes else array
                 for name, array in zip(names, answers, strict=True)
@@ -71,7 +70,3 @@ class EmulatedValues(OnnxValues):
 
     def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
         return open_rounding_session(model, self._weights, str(self._path))
-
-
-def _widened(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.float32) if array.dtype.name in LOW_DTYPES else array

@@ -15,7 +15,7 @@ from paritygate.pipelines.report.tables.run import artifact_size
 from paritygate.pipelines.report.tables.speed import measured_speed
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.why import why_of_variant
-from paritygate.text import counted, one_or_many
+from paritygate.text import counted, first_of, one_or_many
 
 _NOTHING = "-"
 _ABSENT = "not a target"
@@ -97,9 +97,8 @@ def _headline(new: ReportData, old: ReportData) -> str:
     if not changed:
         every = one_or_many(len(both), "The one variant", f"All {len(both)} variants")
         return f"{every} in both runs {one_or_many(len(both), 'has', 'have')} the same verdict."
-    more = f" and {len(changed) - _FEW} more" if len(changed) > _FEW else ""
     of = f"{len(changed)} of {counted(len(both), 'variant')}"
-    return f"{of} {one_or_many(len(changed), 'has', 'have')} another verdict: {', '.join(changed[:_FEW])}{more}."
+    return f"{of} {one_or_many(len(changed), 'has', 'have')} another verdict: {first_of(changed, _FEW)}."
 
 
 def _reasons(new: ReportData, old: ReportData) -> Iterator[tuple[str, str, str]]:

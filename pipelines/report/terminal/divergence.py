@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paritygate.text import counted, echo, one_line
+from paritygate.text import counted, echo, first_of, one_line
 from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
 from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located, Minimal
 from paritygate.validate.divergence.stages import STAGE
@@ -100,8 +100,7 @@ def _error(divergence: Divergence) -> str:
 
 
 def _names(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (", ".join(one_line(name) for name in names[:_NAMED]) or "nothing") + more
+    return first_of(list(map(one_line, names)), _NAMED) or "nothing"
 
 
 def _nodes(names: tuple[str, ...], operators: tuple[str, ...], code: tuple[str, ...] = ()) -> str:
