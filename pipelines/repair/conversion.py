@@ -24,7 +24,6 @@ from paritygate.files import (
     write_json_atomically,
 )
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.calibration.rows import CALIBRATED_ROWS_FILE
 from paritygate.pipelines.compare.job import compare
 from paritygate.pipelines.compare.models import artifact_model
@@ -32,6 +31,7 @@ from paritygate.pipelines.process.child import Progress, progress_of
 from paritygate.pipelines.repair.proposal_request import ProposalRequest, SearchedRows, propose
 from paritygate.pipelines.repair.proposals import Proposal
 from paritygate.pipelines.repair.result import REPAIR_FILE, UNREPAIRED, HeldOut, held_out_of
+from paritygate.pipelines.repair.rows import rows_to_search
 from paritygate.pipelines.repair.variant import FOLDER
 from paritygate.pipelines.run.comparisons import comparison_of
 from paritygate.pipelines.run.diagnosis import FP32_EXPORT, variant_to_diagnose
@@ -42,11 +42,8 @@ from paritygate.pipelines.spec.errors import block_yaml
 from paritygate.pipelines.spec.parts import AcceptedRepairPart, RepairPart
 from paritygate.validate.measure.check import Verdict
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.samples.split import SampleSplit
 
 PROPOSED = "proposed"
-# The share of the samples that the search uses, and how many at most.
-_SHARE, _MOST_ROWS = 0.4, 256
 _MOST_ATTEMPTS = 4
 _EXPORTERS = ("dynamo", "torchscript")
 # Exporters write these opsets without a conversion that may fail in silence.
@@ -182,11 +179,12 @@ class _Search:
         folder = work / "changed"
         remove_marked_folder(folder)
         make_marked_folder(folder)
+        resolved = self.run.resolved
         found = variant_to_diagnose(self.run, FP32_EXPORT, self.entry.result, is_export_right=False)
         request = ProposalRequest(
             reference=found.request.reference,
             candidate=replace(artifact_model(self.artifact), signature=self.artifact.signature),
-            rows=self._rows(),
+            rows=rows_to_search(resolved.samples(self.run.samples_path), resolved.spec.seed),
             folder=folder,
             rename=found.request.rename,
         )
@@ -280,19 +278,6 @@ class _Search:
             raise
         except ParitygateError as err:
             return FailedVariant.from_error(FP32_EXPORT, err)
-
-    def _rows(self) -> CalibrationRequest:
-        resolved = self.run.resolved
-        samples = resolved.samples(self.run.samples_path)
-        split = SampleSplit(share=_SHARE, seed=resolved.spec.seed)
-        return CalibrationRequest(
-            source=replace(samples, split=split),
-            compared=samples,
-            rows=_MOST_ROWS,
-            tool="onnxruntime",
-            method="minmax",
-            activations="int8",
-        )
 
     def _held_out(self, artifact: Artifact, place: Path, searched: Path | None) -> HeldOut:
         job = replace(comparison_of(self.run, artifact, self.recording, "cpu").job, calibrated_rows=searched)

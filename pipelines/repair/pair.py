@@ -17,21 +17,18 @@ from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
 from paritygate.models.onnx.weights import ELEMENT_TYPES
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.calibration.rows import CALIBRATED_ROWS_FILE
 from paritygate.pipelines.compare.job import ComparisonJob, compare
 from paritygate.pipelines.process.child import ChildJob, Progress, do_job
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.repair.result import HeldOut, RepairedVariant, held_out_of, outcome_of, repair_of
+from paritygate.pipelines.repair.rows import rows_to_search
 from paritygate.pipelines.spec.targets import DEFAULT_MAX_RUNS
 from paritygate.precision import Precision
-from paritygate.validate.samples.split import SampleSplit
 
 if TYPE_CHECKING:
     import onnx
 
-# Of the samples, this share searches, and the others judge.
-_SHARE, _MOST_ROWS = 0.4, 256
 _REPAIRED = frozenset({Precision.FP16, Precision.INT8})
 
 
@@ -153,22 +150,13 @@ def repair_pair(job: ComparisonJob, folder: Path, *, time_limit_s: float, progre
 def _arguments(job: ComparisonJob, lower: Precision, files: Path) -> dict[str, Any]:
     """Return the arguments of the conversion of the reference."""
     signature = signature_of_onnx(read_onnx(job.reference.path))
-    split = SampleSplit(share=_SHARE, seed=job.rules.seed)
-    calibration = CalibrationRequest(
-        source=replace(job.samples, split=split),
-        compared=job.samples,
-        rows=_MOST_ROWS,
-        tool="onnxruntime",
-        method="minmax",
-        activations="int8",
-    )
     return {
         "format": "onnx",
         "precision": str(Precision.MIXED),
         "folder": str(files),
         "source": to_data(replace(job.reference, signature=signature, rename={}, takes=())),
         "fixed_shape": None,
-        "calibration": to_data(calibration),
+        "calibration": to_data(rows_to_search(job.samples, job.rules.seed)),
         "mixed": {"lower": str(lower), "max_runs": DEFAULT_MAX_RUNS, "rules": to_data(job.rules)},
         "engine": to_data(EngineSettings()),
         **dict.fromkeys(("opset", "samples", "exporter", "repair")),

@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paritygate.batch import Batch
-from paritygate.validate.samples.split import rows_kept
+from paritygate.pipelines.calibration.calibration import CalibrationRequest
+from paritygate.validate.samples.source import SampleSource
+from paritygate.validate.samples.split import SampleSplit, rows_kept
 
 # Every third row only checks.
 _PARTS = 3
 _MOST_ROWS = 32
+# Of the samples, this share searches, at most so many rows, and the others judge.
+_SHARE, _MOST_SEARCHED = 0.4, 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +29,18 @@ class DividedRows:
     def searching(self) -> frozenset[str]:
         """Return the ids of the other rows."""
         return frozenset(row_id for batch in self.batches for row_id in batch.ids) - self.checking
+
+
+def rows_to_search(samples: SampleSource, seed: int) -> CalibrationRequest:
+    """Return the share of the samples that a search uses; `seed` chooses them."""
+    return CalibrationRequest(
+        source=replace(samples, split=SampleSplit(share=_SHARE, seed=seed)),
+        compared=samples,
+        rows=_MOST_SEARCHED,
+        tool="onnxruntime",
+        method="minmax",
+        activations="int8",
+    )
 
 
 def divided(batches: Iterable[Batch]) -> DividedRows:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from paritygate.models.onnx.file import read_onnx
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import all_nodes, graphs_in
 from paritygate.models.source import SourceKind
 from paritygate.validate.causes.cause import Case
 from paritygate.validate.measure.check import NAMED, Cause
@@ -34,7 +34,7 @@ def find(case: Case) -> Iterator[Cause]:
 def training_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """Yield each BatchNormalization and Dropout that is in training mode, those of functions included."""
     graphs = list(graphs_in(model.graph))
-    nodes = [node for body in (*graphs, *model.functions) for node in body.node]
+    nodes = list(all_nodes(model))
     named = [(tensor.name, tensor) for graph in graphs for tensor in graph.initializer]
     named += [(node.output[0], item.t) for node in nodes for item in node.attribute if item.name == "value"]
     is_set = {name for name, tensor in named if any(tensor.int32_data) or any(tensor.raw_data[:1])}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
-from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, shape_of, subgraphs_of
+from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, all_nodes, graphs_in, shape_of, subgraphs_of
 from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
@@ -139,11 +139,6 @@ def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.Funct
                 yield from graphs_in(inner)
 
 
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for graph in _all_graphs(model):
-        yield from graph.node
-
-
 def _initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     import onnx
 
@@ -156,7 +151,7 @@ def _initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     yield from _initializers(model)
-    for node in _nodes(model):
+    for node in all_nodes(model):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
@@ -242,7 +237,7 @@ def precision_of_onnx(model: onnx.ModelProto, folder: Path) -> Precision:
     """
     from paritygate.models.weights import WeightTally
 
-    if any(node.op_type in QUANTIZATION_OPERATORS for node in _nodes(model)):
+    if any(node.op_type in QUANTIZATION_OPERATORS for node in all_nodes(model)):
         return Precision.INT8
     casts = _casts_of_weights(model)
     tally = WeightTally()
@@ -260,7 +255,7 @@ def _casts_of_weights(model: onnx.ModelProto) -> dict[str, str]:
     weights = {tensor.name for tensor in _initializers(model)}
     casts: dict[str, str] = {}
     uncast: set[str] = set()
-    for node in _nodes(model):
+    for node in all_nodes(model):
         dtype = ""
         if node.op_type == "Cast":
             dtype = _dtype_name(next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0))

@@ -135,7 +135,7 @@ class _Inliner:
         """Return whether the model's operator sets have the function's operators; import new sets."""
         versions = {_domain(entry.domain): entry.version for entry in self._model.opset_import}
         wanted = {_domain(entry.domain): entry.version for entry in function.opset_import}
-        operators = {(_domain(node.domain), node.op_type) for node in _function_nodes(function)}
+        operators = {(_domain(node.domain), node.op_type) for node in nodes_in(function)}
         for domain, operator in operators:
             mine, its = versions.get(domain), wanted.get(domain)
             if its is None or mine is None or mine == its:
@@ -154,13 +154,6 @@ def _is_same_operator(domain: str, operator: str, version: int, other: int) -> b
     return one is not None and another is not None and one.since_version == another.since_version
 
 
-def _function_nodes(function: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:
-    for node in function.node:
-        yield node
-        for inner in subgraphs_of(node):
-            yield from nodes_in(inner)
-
-
 def _drop_uncalled(model: onnx.ModelProto) -> None:
     functions = {_key_of(function): function for function in model.functions}
     called: set[_Key] = set()
@@ -169,7 +162,7 @@ def _drop_uncalled(model: onnx.ModelProto) -> None:
         key = pending.pop()
         if key in functions and key not in called:
             called.add(key)
-            pending.extend(_call_key(node) for node in _function_nodes(functions[key]))
+            pending.extend(_call_key(node) for node in nodes_in(functions[key]))
     called_functions = [function for key, function in functions.items() if key in called]
     del model.functions[:]
     model.functions.extend(called_functions)

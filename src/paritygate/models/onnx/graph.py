@@ -42,17 +42,18 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             yield from graphs_in(inner)
 
 
-def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of the graph and of the graphs inside it."""
-    for each in graphs_in(graph):
-        yield from each.node
+def nodes_in(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of a graph or a local function, and of the graphs inside it."""
+    yield from body.node
+    for node in body.node:
+        for inner in subgraphs_of(node):
+            yield from nodes_in(inner)
 
 
 def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of the model and of its local functions."""
-    yield from nodes_in(model.graph)
-    for function in model.functions:
-        yield from function.node
+    """Yield every node of the model and of its local functions, and of the graphs inside them."""
+    for body in (model.graph, *model.functions):
+        yield from nodes_in(body)
 
 
 def names_in(graph: onnx.GraphProto) -> Iterator[str]:
