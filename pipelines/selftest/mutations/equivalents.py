@@ -17,7 +17,7 @@ import numpy as np
 from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.models.onnx.graph import attribute_of, graphs_in, needs_of_nodes
 from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
-from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicableError, need
 from paritygate.pipelines.selftest.mutations.rows import sliced
 from paritygate.text import counted, first_line, one_or_many
 
@@ -34,13 +34,13 @@ _FATAL = 4
 _BATCHNORM_INPUTS = 5
 
 
-def tensors_renamed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def tensors_renamed(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Give every inner value and node another name."""
     graph = edit.graph
     served = {value.name for value in (*graph.input, *graph.output)}
     names = {name: f"renamed_{at}" for at, name in enumerate(_inner_values(graph)) if name not in served}
     if any(name in served for name in names.values()):
-        return NotApplicable("an input or output has a name such as renamed_0")
+        raise NotApplicableError("an input or output has a name such as renamed_0")
     rename_values(edit.model, names)
     for at, node in enumerate(graph.node):
         node.name = f"node_{at}"
@@ -55,37 +55,37 @@ def _inner_values(graph: onnx.GraphProto) -> list[str]:
     return list(names)
 
 
-def _reversed(field: Sequence[onnx.ValueInfoProto], what: str) -> Mutated | NotApplicable:
+def _reversed(field: Sequence[onnx.ValueInfoProto], what: str) -> Mutated:
     copies = []
     for value in reversed(field):
         copy = type(value)()
         copy.CopyFrom(value)
         copies.append(copy)
     if len(copies) == 1:
-        return NotApplicable(f"there is one {what}")
+        raise NotApplicableError(f"there is one {what}")
     del field[:]  # type: ignore[attr-defined]
     field.extend(copies)  # type: ignore[attr-defined]
     return Mutated(what=f"{what}s in the order {', '.join(value.name for value in copies)}")
 
 
-def outputs_reordered(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def outputs_reordered(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Reverse the order of the outputs, each keeping its name."""
     return _reversed(edit.graph.output, "output")
 
 
-def inputs_reordered(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def inputs_reordered(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Reverse the order of the inputs, each keeping its name."""
     return _reversed(edit.graph.input, "input")
 
 
-def nodes_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def nodes_reordered(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Bring the nodes into another valid order."""
     needs = needs_of_nodes(edit.graph)
-    missing = [len(need) for need in needs]
+    missing = list(map(len, needs))
     readers: list[list[int]] = [[] for _ in needs]
-    for at, need in enumerate(needs):
-        for each in need:
-            readers[each].append(at)
+    for at, makers in enumerate(needs):
+        for maker in makers:
+            readers[maker].append(at)
     ready = [at for at, count in enumerate(missing) if not count]
     order: list[int] = []
     while ready:
@@ -96,13 +96,12 @@ def nodes_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | NotA
             if not missing[reader]:
                 ready.append(reader)
     moved = sum(before != after for before, after in enumerate(order))
-    if not moved:
-        return NotApplicable("the nodes have one valid order")
+    need(moved, "the nodes have one valid order")
     edit.arrange(order)
     return Mutated(what=f"{moved} of {counted(len(order), 'node')} at another place")
 
 
-def identities_added(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def identities_added(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Put an Identity after every input and before every output."""
     for value in edit.inputs:
         edit.node("Identity", [value.name], output=edit.after_input(value.name))
@@ -113,14 +112,13 @@ def identities_added(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplic
     return Mutated(what=f"Identity at {counted(len(edit.inputs), 'input')} and {counted(len(outputs), 'output')}")
 
 
-def weights_as_constants(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def weights_as_constants(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Move every initializer into a Constant node."""
     import onnx
 
     fed = {value.name for value in edit.graph.input}
     moved = [tensor for tensor in edit.graph.initializer if tensor.name not in fed]
-    if not moved:
-        return NotApplicable("no weight is an initializer")
+    need(moved, "no weight is an initializer")
     for tensor in moved:
         edit.graph.node.append(onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
         edit.graph.initializer.remove(tensor)
@@ -129,7 +127,7 @@ def weights_as_constants(edit: GraphEdit, _: MutationContext) -> Mutated | NotAp
     )
 
 
-def newer_opset(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def newer_opset(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Convert the model to a newer operator set, by ONNX's own converter."""
     import onnx
     import onnx.version_converter
@@ -148,20 +146,20 @@ def newer_opset(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
         converted.ir_version = edit.model.ir_version
         edit.take(converted)
         return Mutated(what=f"opset {before + by} instead of {before}")
-    return NotApplicable(f"not converted to a newer opset: {reason}")
+    raise NotApplicableError(f"not converted to a newer opset: {reason}")
 
 
-def constants_folded(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def constants_folded(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Compute what does not depend on inputs, by ONNX Runtime."""
     return _optimised(edit, "ORT_ENABLE_BASIC", nothing="nothing in it is to be folded")
 
 
-def operators_fused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def operators_fused(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Fuse operators into ONNX Runtime's own."""
     return _optimised(edit, "ORT_ENABLE_EXTENDED", nothing="nothing in it is to be fused")
 
 
-def _optimised(edit: GraphEdit, level: str, *, nothing: str) -> Mutated | NotApplicable:
+def _optimised(edit: GraphEdit, level: str, *, nothing: str) -> Mutated:
     import onnx
     import onnxruntime
 
@@ -176,16 +174,15 @@ def _optimised(edit: GraphEdit, level: str, *, nothing: str) -> Mutated | NotApp
             onnxruntime.InferenceSession(
                 edit.model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except Exception as err:  # noqa: BLE001 - onnxruntime raises classes of its own
-            return NotApplicable(f"ONNX Runtime does not write it: {str(err).splitlines()[0]}")
+        except Exception as err:
+            raise NotApplicableError(f"ONNX Runtime does not write it: {str(err).splitlines()[0]}") from err
         model = onnx.load(str(path))
-    if Counter(node.op_type for node in model.graph.node) == before:
-        return NotApplicable(nothing)
+    need(Counter(node.op_type for node in model.graph.node) != before, nothing)
     edit.take(model)
     return Mutated(what=f"{counted(len(edit.graph.node), 'node')} instead of {before.total()}")
 
 
-def layernorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def layernorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Compute every LayerNormalization by single operators."""
     nodes = [
         node
@@ -208,7 +205,8 @@ def layernorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotAppli
         for operator, weight in zip(("Mul", "Add"), weights, strict=False):
             result = edit.node(operator, [result, weight]) if weight else result
         edit.node("Identity", [result], output=output)
-    return Mutated(what=f"{len(nodes)} LayerNormalization unfused") if nodes else NotApplicable("no LayerNormalization")
+    need(nodes, "no LayerNormalization")
+    return Mutated(what=f"{len(nodes)} LayerNormalization unfused")
 
 
 def _mean(edit: GraphEdit, name: str, axes: list[int]) -> str:
@@ -217,7 +215,7 @@ def _mean(edit: GraphEdit, name: str, axes: list[int]) -> str:
     return edit.node("ReduceMean", [name, edit.constant(axes, np.int64)], keepdims=1)
 
 
-def batchnorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def batchnorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Compute every BatchNormalization as one product and one sum with constants."""
     count = 0
     for node in edit.nodes("BatchNormalization"):
@@ -235,10 +233,11 @@ def batchnorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotAppli
         product = edit.node("Mul", [source, edit.constant(factor.reshape(spread), np.float32)])
         edit.node("Add", [product, edit.constant((bias - mean * factor).reshape(spread), np.float32)], output=output)
         count += 1
-    return Mutated(what=f"{count} BatchNormalization unfused") if count else NotApplicable("no BatchNormalization")
+    need(count, "no BatchNormalization")
+    return Mutated(what=f"{count} BatchNormalization unfused")
 
 
-def gemm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def gemm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Compute every Gemm as a MatMul and an Add."""
     nodes = [node for node in edit.nodes("Gemm") if edit.is_float32(node.output[0])]
     for node in nodes:
@@ -253,18 +252,18 @@ def gemm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable
         result = _scaled(edit, edit.node("MatMul", factors), alpha)
         result = edit.node("Add", [result, _scaled(edit, bias, beta)]) if bias else result
         edit.node("Identity", [result], output=output)
-    return Mutated(what=f"{len(nodes)} Gemm unfused") if nodes else NotApplicable("no Gemm")
+    need(nodes, "no Gemm")
+    return Mutated(what=f"{len(nodes)} Gemm unfused")
 
 
 def _scaled(edit: GraphEdit, name: str, factor: float) -> str:
     return name if factor == 1 else edit.node("Mul", [name, edit.constant(factor, np.float32)])
 
 
-def sums_reassociated(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def sums_reassociated(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Split every product with a constant weight into two halves, and add them up."""
     count = sum(_halved(edit, node) for node in edit.nodes("MatMul", "Gemm", "Conv"))
-    if not count:
-        return NotApplicable("no MatMul, Gemm or Conv adds up over a constant weight")
+    need(count, "no MatMul, Gemm or Conv adds up over a constant weight")
     return Mutated(what=f"{counted(count, 'product')} as the sum of two halves")
 
 

@@ -58,6 +58,17 @@ class Mutated:
     reached_by: str = ""
 
 
+class NotApplicableError(Exception):
+    """A model has nothing that a mutation could change; the message is the reason."""
+
+
+def need(found: _T | None, reason: str) -> _T:
+    """Return what a mutation needs of a model; raise NotApplicableError if it is None, false or empty."""
+    if not found:
+        raise NotApplicableError(reason)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
     """The reason why a model has nothing that this mutation could change."""
@@ -79,8 +90,11 @@ class Mutation:
         """Change the model, or return why it has nothing to change."""
         import importlib
 
-        outcome: Mutated | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
-        return outcome
+        try:
+            mutated: Mutated = getattr(importlib.import_module(self.module), self.function)(edit, context)
+        except NotApplicableError as err:
+            return NotApplicable(str(err))
+        return mutated
 
 
 def _family(module: str, titles: Mapping[str, str], *, is_equivalent: bool = False) -> tuple[Mutation, ...]:

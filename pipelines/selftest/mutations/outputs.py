@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicableError, need
 
 if TYPE_CHECKING:
     import onnx
@@ -29,33 +29,28 @@ def _made(edit: GraphEdit, kinds: str) -> list[onnx.ValueInfoProto]:
     ]
 
 
-def _chosen(edit: GraphEdit, context: MutationContext, kinds: str = "f") -> onnx.ValueInfoProto | None:
-    values = _made(edit, kinds)
-    return context.pick(values) if values else None
+def _chosen(edit: GraphEdit, context: MutationContext, kinds: str = "f", why: str = _NO_FLOAT) -> onnx.ValueInfoProto:
+    return context.pick(need(_made(edit, kinds), why))
 
 
-def offset_added(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def offset_added(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Add a thousandth of its scale to every value of an output."""
     value = _chosen(edit, context)
-    if value is None:
-        return NotApplicable(_NO_FLOAT)
     offset = _OFFSET * context.scales.get(value.name, 1.0)
     inner = edit.before_output(value.name)
     edit.node("Add", [inner, edit.constant(offset, edit.dtype(value.name))], output=value.name)
     return Mutated(what=f"{offset:.3g} added to {value.name}")
 
 
-def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Multiply an output by 1.01."""
     value = _chosen(edit, context)
-    if value is None:
-        return NotApplicable(_NO_FLOAT)
     inner = edit.before_output(value.name)
     edit.node("Mul", [inner, edit.constant(_SCALE, edit.dtype(value.name))], output=value.name)
     return Mutated(what=f"{value.name} multiplied by {_SCALE}")
 
 
-def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Zero the column that varies least, constant columns aside."""
     columns = [
         (spread, value.name, column)
@@ -63,8 +58,7 @@ def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
         for column, spread in enumerate(context.columns.get(value.name, ()))
         if spread > 0
     ]
-    if not columns:
-        return NotApplicable("no output has several columns of which one varies")
+    need(columns, "no output has several columns of which one varies")
     spread, name, column = min(columns)
     factors = np.ones(len(context.columns[name]))
     factors[column] = 0
@@ -73,7 +67,7 @@ def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     return Mutated(what=f"column {column} of {name} zeroed, which varies by {spread:.3g}")
 
 
-def outputs_swapped(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def outputs_swapped(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Swap the names of two outputs of one dtype and shape."""
     values = _made(edit, "fiub")
     pair = next(
@@ -85,25 +79,22 @@ def outputs_swapped(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplica
         ),
         None,
     )
-    if pair is None:
-        return NotApplicable("no two outputs have one dtype and shape")
-    inner = [edit.before_output(name) for name in pair]
-    edit.node("Identity", [inner[1]], output=pair[0])
-    edit.node("Identity", [inner[0]], output=pair[1])
-    return Mutated(what=f"{pair[0]} and {pair[1]} swapped")
+    first, second = need(pair, "no two outputs have one dtype and shape")
+    inner = [edit.before_output(name) for name in (first, second)]
+    edit.node("Identity", [inner[1]], output=first)
+    edit.node("Identity", [inner[0]], output=second)
+    return Mutated(what=f"{first} and {second} swapped")
 
 
-def output_off_by_one(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def output_off_by_one(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Add 1 to an integer output."""
-    value = _chosen(edit, context, "iu")
-    if value is None:
-        return NotApplicable("no integer output is made by an operator")
+    value = _chosen(edit, context, "iu", "no integer output is made by an operator")
     inner = edit.before_output(value.name)
     edit.node("Add", [inner, edit.constant(1, edit.dtype(value.name))], output=value.name)
     return Mutated(what=f"1 added to {value.name}")
 
 
-def output_squeezed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def output_squeezed(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Return an output without a dim of size 1."""
     for value in _made(edit, "fiub"):
         shape = edit.shape(value.name) or ()
@@ -113,20 +104,18 @@ def output_squeezed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplica
             edit.node("Squeeze", [inner, edit.constant([axes[-1]], np.int64)], output=value.name)
             del value.type.tensor_type.shape.dim[axes[-1]]
             return Mutated(what=f"{value.name} without axis {axes[-1]}, whose size is 1")
-    return NotApplicable("no output has a dim of size 1 besides its rows")
+    raise NotApplicableError("no output has a dim of size 1 besides its rows")
 
 
-def output_dtype(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def output_dtype(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Return an output in a dtype of twice or half the size."""
     import onnx
 
-    value = _chosen(edit, context, "fi")
-    if value is None:
-        return NotApplicable("no output is a number that an operator makes")
+    value = _chosen(edit, context, "fi", "no output is a number that an operator makes")
     before = np.dtype(edit.dtype(value.name))
     others = {"float32": "float64", "float64": "float32", "int64": "int32", "int32": "int64", "float16": "float32"}
     if before.name not in others:
-        return NotApplicable(f"{value.name} is {before.name}, which is not converted here")
+        raise NotApplicableError(f"{value.name} is {before.name}, which is not converted here")
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(others[before.name]))
     inner = edit.before_output(value.name)
     edit.node("Cast", [inner], output=value.name, to=element)
@@ -134,15 +123,14 @@ def output_dtype(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     return Mutated(what=f"{value.name} in {others[before.name]} instead of {before.name}")
 
 
-def output_nan_cleared(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def output_nan_cleared(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Replace NaN in all float outputs by 0."""
     values = _made(edit, "f")
     for value in values:
         inner = edit.before_output(value.name)
         zero = edit.constant(0, edit.dtype(value.name))
         edit.node("Where", [edit.node("IsNaN", [inner]), zero, inner], output=value.name)
-    if not values:
-        return NotApplicable(_NO_FLOAT)
+    need(values, _NO_FLOAT)
     names = ", ".join(value.name for value in values)
     return Mutated(
         what=f"NaN in {names} replaced by 0",
@@ -150,7 +138,7 @@ def output_nan_cleared(edit: GraphEdit, _: MutationContext) -> Mutated | NotAppl
     )
 
 
-def output_not_activated(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def output_not_activated(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Remove the Softmax or Sigmoid that makes an output."""
     for value in edit.graph.output:
         node = edit.producer(value.name)
@@ -159,4 +147,4 @@ def output_not_activated(edit: GraphEdit, _: MutationContext) -> Mutated | NotAp
             edit.remove(node)
             edit.node("Identity", [source], output=value.name)
             return Mutated(what=f"{value.name} without its {operator}")
-    return NotApplicable("no output is made by a Softmax, Sigmoid or Tanh")
+    raise NotApplicableError("no output is made by a Softmax, Sigmoid or Tanh")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
-from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicableError, need
 
 _NO_ROWS = "no output has as many rows as the batch: the size of the batch is fixed"
 _MANY_ROWS = np.iinfo(np.int64).max
@@ -25,7 +25,7 @@ def _outputs_with_rows(edit: GraphEdit) -> list[str]:
 
 
 def _changed(edit: GraphEdit, operator: str, inputs_of: Callable[[str], list[str]], **attributes: int) -> list[str]:
-    names = _outputs_with_rows(edit)
+    names = need(_outputs_with_rows(edit), _NO_ROWS)
     for name in names:
         edit.node(operator, inputs_of(edit.before_output(name)), output=name, **attributes)
     return names
@@ -43,33 +43,29 @@ def first_row_for_all(edit: GraphEdit, name: str) -> str:
     return edit.node("Expand", [sliced(edit, name, (0, 1)), edit.node("Shape", [name])])
 
 
-def rows_reversed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def rows_reversed(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Return the last row first."""
     names = _changed(edit, "Identity", lambda inner: [sliced(edit, inner, (-1, -_MANY_ROWS, -1))])
-    return Mutated(what=f"rows of {', '.join(names)} reversed") if names else NotApplicable(_NO_ROWS)
+    return Mutated(what=f"rows of {', '.join(names)} reversed")
 
 
-def last_row_as_first(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def last_row_as_first(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Return the first row in place of the last one."""
     names = _changed(edit, "Concat", lambda inner: [sliced(edit, inner, (0, -1)), sliced(edit, inner, (0, 1))], axis=0)
-    if not names:
-        return NotApplicable(_NO_ROWS)
     return Mutated(what=f"the last row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
 
 
-def rows_as_first(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def rows_as_first(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Return the first row in place of all rows."""
     names = _changed(edit, "Identity", lambda inner: [first_row_for_all(edit, inner)])
-    if not names:
-        return NotApplicable(_NO_ROWS)
     return Mutated(what=f"every row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
 
 
-def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Return the first row in place of rows beyond the largest batch of the samples."""
     largest = context.largest_batch
     if context.most_rows is not None and context.most_rows <= largest:
-        return NotApplicable(f"the samples' largest batch, {largest} rows, is the largest allowed")
+        raise NotApplicableError(f"the samples' largest batch, {largest} rows, is the largest allowed")
 
     def parts(inner: str) -> list[str]:
         rest = sliced(edit, inner, (largest, _MANY_ROWS))
@@ -77,15 +73,13 @@ def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | Not
         return [sliced(edit, inner, (0, largest)), rows]
 
     names = _changed(edit, "Concat", parts, axis=0)
-    if not names:
-        return NotApplicable(_NO_ROWS)
     return Mutated(
         what=f"rows of {', '.join(names)} from the {largest + 1}th on are the first one",
         reached_by=f"a batch of more than {largest} rows",
     )
 
 
-def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Add noise to about one row in fifty, to other rows in every call."""
     seed = float(context.random.integers(1, 2**20))
     names = [name for name in _outputs_with_rows(edit) if edit.is_float32(name)]
@@ -96,8 +90,7 @@ def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
         is_hit = edit.node("Cast", [edit.node("Less", [draw, edit.constant(_SHARE, np.float32)])], to=1)
         noise = edit.node("Mul", [is_hit, edit.constant(_NOISE * context.scales.get(name, 1.0), np.float32)])
         edit.node("Add", [inner, noise], output=name)
-    if not names:
-        return NotApplicable(f"{_NO_ROWS}, or no such output is float32")
+    need(names, f"{_NO_ROWS}, or no such output is float32")
     return Mutated(
         what=f"{_NOISE} of their scale added to about one row in {round(1 / _SHARE)} of {', '.join(names)}",
         reached_by="many rows, or some rows many times",
@@ -111,14 +104,14 @@ def _first_of_row(edit: GraphEdit, name: str) -> str:
     return name
 
 
-def size_baked(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def size_baked(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Cut or pad inputs to the size of an open dim in the first batch of the samples."""
     for value in edit.inputs:
         for axis, size in enumerate(edit.shape(value.name) or ()):
             seen = context.sizes.get(value.name, ())
             if axis and isinstance(size, str) and len(seen) > axis and edit.dtype(value.name) is not None:
                 return _bake(edit, context, size, seen[axis])
-    return NotApplicable("no input has an open dim besides its rows")
+    raise NotApplicableError("no input has an open dim besides its rows")
 
 
 def _bake(edit: GraphEdit, context: MutationContext, dim: str, size: int) -> Mutated:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.models.onnx.graph import attribute_of
-from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicableError, need
 from paritygate.text import one_or_many
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _PAIR = 2
 _CONSTANT_PAD_INPUTS = 3
 
 
-def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Remove one layer: the branch of a residual sum, else a product that keeps the shape."""
     sums = [
         node
@@ -32,8 +32,7 @@ def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     ]
     squares = [node for node in edit.nodes("Gemm", "MatMul") if _is_square(edit, node)]
     layers = sums or squares
-    if not layers:
-        return NotApplicable("no residual sum, and no product that keeps the shape")
+    need(layers, "no residual sum, and no product that keeps the shape")
     node = context.pick(layers)
     # The branch is computed later than the value that it is added to.
     order = {name: at for at, each in enumerate(edit.graph.node) for name in each.output}
@@ -50,7 +49,7 @@ def _is_square(edit: GraphEdit, node: onnx.NodeProto) -> bool:
     return shape is not None and len(shape) == _PAIR and shape[0] == shape[1]
 
 
-def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Use the computed side of a Where everywhere."""
     places = [
         (node, at)
@@ -60,8 +59,7 @@ def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
         and not edit.is_constant(node.input[0])
         and edit.is_float32(node.output[0])
     ]
-    if not places:
-        return NotApplicable("no Where chooses between computed float32 values")
+    need(places, "no Where chooses between computed float32 values")
     node, at = context.pick(places)
     branch, output, name = node.input[at], node.output[0], node.name
     other = node.input[3 - at]
@@ -75,7 +73,7 @@ def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
     return Mutated(what=f"Where {name} takes everywhere what it should take {side}")
 
 
-def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Swap the two float parts of a concatenation."""
     nodes = [
         node
@@ -86,14 +84,13 @@ def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
         and edit.shape(node.input[0]) is not None
         and edit.shape(node.input[0]) == edit.shape(node.input[1])
     ]
-    if not nodes:
-        return NotApplicable("no concatenation of two float parts of one shape")
+    need(nodes, "no concatenation of two float parts of one shape")
     node = context.pick(nodes)
     node.input[:] = [node.input[1], node.input[0]]
     return Mutated(what=f"the two parts of Concat {node.name} swapped")
 
 
-def pad_value(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def pad_value(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Pad with another value."""
     for node in edit.nodes("Pad"):
         if attribute_of(node, "mode", b"constant") != b"constant" or not edit.is_float32(node.input[0]):
@@ -104,10 +101,10 @@ def pad_value(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
         padding = edit.constant(value + 1, np.float32)
         node.input[:] = [*node.input[:2], padding, *axes]
         return Mutated(what=f"Pad {node.name} fills up with {value + 1:g} instead of {value:g}")
-    return NotApplicable("no Pad with a constant value")
+    raise NotApplicableError("no Pad with a constant value")
 
 
-def padding_side(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def padding_side(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Swap begin and end of asymmetric paddings."""
     changed = []
     for node in edit.nodes("Conv", "MaxPool", "AveragePool", "ConvTranspose"):
@@ -119,13 +116,12 @@ def padding_side(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable
             elif item.name == "auto_pad" and item.s in {b"SAME_UPPER", b"SAME_LOWER"}:
                 item.s = b"SAME_LOWER" if item.s == b"SAME_UPPER" else b"SAME_UPPER"
                 changed.append(node.name)
-    if not changed:
-        return NotApplicable("no convolution or pooling pads one side more than the other")
+    need(changed, "no convolution or pooling pads one side more than the other")
     pad = one_or_many(len(changed), "convolution or pooling pads", "convolutions and poolings pad")
     return Mutated(what=f"{len(changed)} {pad} on the other side, {changed[0]} first")
 
 
-def floor_truncates(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def floor_truncates(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Round towards zero instead of down."""
     floors = [node for node in edit.nodes("Floor") if edit.dtype(node.output[0]) is not None]
     for node in floors:
@@ -141,21 +137,19 @@ def floor_truncates(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplica
     for node in remainders:
         edit.set_attribute(node, "fmod", 1)
     count = len(floors) + len(remainders)
-    if not count:
-        return NotApplicable("no Floor and no Mod")
+    need(count, "no Floor and no Mod")
     return Mutated(
         what=f"{count} {one_or_many(count, 'Floor or Mod rounds', 'Floor and Mod round')} towards zero",
         reached_by="a negative value before them",
     )
 
 
-def ties_last(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def ties_last(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Choose the last of equal values in every ArgMax and ArgMin."""
     nodes = edit.nodes("ArgMax", "ArgMin")
     for node in nodes:
         edit.set_attribute(node, "select_last_index", 1 - attribute_of(node, "select_last_index", 0))
-    if not nodes:
-        return NotApplicable("no ArgMax and no ArgMin")
+    need(nodes, "no ArgMax and no ArgMin")
     return Mutated(
         what=f"{len(nodes)} ArgMax {one_or_many(len(nodes), 'takes', 'take')} the other end of ties",
         reached_by="a row with a tie",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.models.onnx.graph import attribute_of
-from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicableError, need
 from paritygate.text import counted
 
 if TYPE_CHECKING:
@@ -30,11 +30,10 @@ _LARGEST_FP16 = float(np.finfo(np.float16).max)
 _LARGEST_BF16 = float(np.uint32(0x7F7F0000).view(np.float32))
 
 
-def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Zero the weights of one output of the last product, preferably of one with several outputs."""
     products = [(node, size) for node in edit.nodes(*_PRODUCTS) if (size := _outputs_of(edit, node)) is not None]
-    if not products:
-        return NotApplicable("no MatMul, Gemm or Conv has a constant weight")
+    need(products, "no MatMul, Gemm or Conv has a constant weight")
     node, (axis, count) = next((item for item in reversed(products) if item[1][1] > 1), products[-1])
     name = edit.own_constant(node, 1)
     weight = edit.array(name)
@@ -42,7 +41,7 @@ def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | No
     row = int(context.random.integers(count))
     index = (slice(None),) * axis + (row,)
     if not weight[index].any():
-        return NotApplicable(f"row {row} of weight {name} is zero already")
+        raise NotApplicableError(f"row {row} of weight {name} is zero already")
     weight[index] = 0
     edit.set_array(name, weight)
     return Mutated(what=f"output {row} of {count} of weight {name} ({node.op_type} {node.name}) zeroed")
@@ -59,7 +58,7 @@ def _outputs_of(edit: GraphEdit, node: onnx.NodeProto) -> tuple[int, int] | None
     return (axis, size) if isinstance(size, int) else None
 
 
-def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Zero a row of an embedding table, preferably one that no sample uses."""
     tables = [
         node
@@ -70,8 +69,7 @@ def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | N
         and not attribute_of(node, "axis", 0)
         and not edit.is_constant(node.input[1])
     ]
-    if not tables:
-        return NotApplicable("no table is looked up by ids")
+    need(tables, "no table is looked up by ids")
     node = next((node for node in tables if node.input[1] in context.seen_ids), tables[0])
     name = edit.own_constant(node, 0)
     table = edit.array(name)
@@ -80,8 +78,7 @@ def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | N
     seen = context.seen_ids.get(node.input[1])
     unseen = [int(row) for row in filled if int(row) not in (seen or ())]
     choice = unseen or [int(row) for row in filled]
-    if not choice:
-        return NotApplicable(f"table {name} is zero already")
+    need(choice, f"table {name} is zero already")
     row = int(context.random.choice(choice))
     table[row] = 0
     edit.set_array(name, table)
@@ -92,15 +89,14 @@ def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | N
     )
 
 
-def weight_transposed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weight_transposed(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Transpose a square weight."""
     nodes = []
     for node in edit.nodes("MatMul", "Gemm"):
         weight = edit.array(node.input[1])
         if weight is not None and weight.ndim == _MATRIX and weight.shape[0] == weight.shape[1]:
             nodes += [] if np.array_equal(weight, weight.T) else [node]
-    if not nodes:
-        return NotApplicable("no MatMul or Gemm has a square weight that differs from its transpose")
+    need(nodes, "no MatMul or Gemm has a square weight that differs from its transpose")
     node = context.pick(nodes)
     name = edit.own_constant(node, 1)
     weight = edit.array(name)
@@ -109,7 +105,7 @@ def weight_transposed(edit: GraphEdit, context: MutationContext) -> Mutated | No
     return Mutated(what=f"weight {name} ({weight.shape[0]} by {weight.shape[0]}) transposed")
 
 
-def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Zero the bias of a product."""
     places = [(node, 2) for node in edit.nodes("Gemm", "Conv") if len(node.input) > _MATRIX]
     products = {node.output[0] for node in edit.nodes("MatMul")}
@@ -120,8 +116,7 @@ def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
         bias = edit.array(node.input[at])
         if bias is not None and bias.any():
             biases.append((node, at))
-    if not biases:
-        return NotApplicable("no MatMul, Gemm or Conv has a constant bias")
+    need(biases, "no MatMul, Gemm or Conv has a constant bias")
     node, at = context.pick(biases)
     name = edit.own_constant(node, at)
     bias = edit.array(name)
@@ -130,7 +125,7 @@ def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     return Mutated(what=f"bias {name} of {node.name} zeroed, its largest value {np.abs(bias).max():.3g}")
 
 
-def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated:
     """Change one number in the arithmetic: a scalar constant, else a number of a bias."""
     constants = [
         (node, at)
@@ -140,8 +135,7 @@ def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     ]
     single = [(node, at) for node, at in constants if _elements(edit, node.input[at]) == 1]
     choice = single or [(node, at) for node, at in constants if at == _MATRIX or node.op_type == "Add"]
-    if not choice:
-        return NotApplicable("the arithmetic uses no single float32 constant and no bias")
+    need(choice, "the arithmetic uses no single float32 constant and no bias")
     node, at = context.pick(choice)
     name = edit.own_constant(node, at)
     array = edit.array(name)
@@ -159,14 +153,14 @@ def _is_finite(edit: GraphEdit, name: str) -> bool:
     return array is not None and array.size > 0 and bool(np.isfinite(array).all())
 
 
-def weights_bf16(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def weights_bf16(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Round every float32 weight to 8 bits of mantissa."""
     return _round(
         edit, edit.constants(), lambda array: _within(array, _cut(array, _BF16_BITS), _LARGEST_BF16), "bfloat16"
     )
 
 
-def weights_fp16(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def weights_fp16(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Round every float32 weight to float16."""
 
     def rounded(array: Weight) -> Weight:
@@ -176,7 +170,7 @@ def weights_fp16(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable
     return _round(edit, edit.constants(), rounded, "float16")
 
 
-def weights_tf32(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def weights_tf32(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Round the weights of products to 10 bits of mantissa, as TF32 does; the other factor stays."""
     names = dict.fromkeys(
         name for node in edit.nodes(*_ROUNDED_PRODUCTS) for name in node.input if edit.is_constant(name)
@@ -184,7 +178,7 @@ def weights_tf32(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable
     return _round(edit, names, lambda array: _within(array, _cut(array, _TF32_BITS), np.inf), "TF32")
 
 
-def weights_int8(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
+def weights_int8(edit: GraphEdit, _: MutationContext) -> Mutated:
     """Round the weights of products to the steps of a symmetric int8 scale per tensor."""
     names = dict.fromkeys(
         name
@@ -218,9 +212,7 @@ def _cut(array: Weight, bits: int) -> Weight:
     return np.where(np.isfinite(array), rounded.astype(np.uint32).view(np.float32), array)
 
 
-def _round(
-    edit: GraphEdit, names: Iterable[str], rounded: Callable[[Weight], Weight], to: str
-) -> Mutated | NotApplicable:
+def _round(edit: GraphEdit, names: Iterable[str], rounded: Callable[[Weight], Weight], to: str) -> Mutated:
     changed, largest = 0, 0.0
     for name in names:
         array = edit.array(name)
@@ -231,6 +223,5 @@ def _round(
             changed += 1
             largest = max(largest, float(np.nanmax(np.abs(lower - array))))
             edit.set_array(name, lower)
-    if not changed:
-        return NotApplicable(f"no float32 weight changes when it is rounded to {to}")
+    need(changed, f"no float32 weight changes when it is rounded to {to}")
     return Mutated(what=f"{counted(changed, 'weight')} rounded to {to}, the largest change {largest:.3g}")
