@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,13 +57,8 @@ def _inner_values(graph: onnx.GraphProto) -> list[str]:
 
 
 def _reversed(field: Sequence[onnx.ValueInfoProto], what: str) -> Mutated:
-    copies = []
-    for value in reversed(field):
-        copy = type(value)()
-        copy.CopyFrom(value)
-        copies.append(copy)
-    if len(copies) == 1:
-        raise NotApplicableError(f"there is one {what}")
+    copies = [deepcopy(value) for value in reversed(field)]
+    need(len(copies) > 1, f"the model has only one {what}")
     del field[:]  # type: ignore[attr-defined]
     field.extend(copies)  # type: ignore[attr-defined]
     return Mutated(what=f"{what}s in the order {', '.join(value.name for value in copies)}")

@@ -368,7 +368,7 @@ def test_what_does_not_apply_to_a_model_says_why(tmp_path: Path, name: str) -> N
         ("ids-int16", "text", {}, "every id is exact in int16: the largest is 49"),
         ("rows-beyond-seen", "text", {"most_rows": 8}, "the samples' largest batch, 8 rows, is the largest allowed"),
         ("mask-dropped", "text", {"masks": ()}, "no input is a mask"),
-        ("outputs-reordered", "text", {}, "there is one output"),
+        ("outputs-reordered", "text", {}, "the model has only one output"),
         ("embedding-row-lost", "image", {}, "no table is looked up by ids"),
         ("gelu-tanh", "image", {}, "no Erf and no Gelu"),
         ("relu-lost", "text", {}, "no Relu"),
