@@ -20,12 +20,7 @@ class OwnPath(WrittenPath):
     """A file in a folder that is there, or a folder; a file or folder of your own stays."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path.
-
-        Raises:
-            click.BadParameter: It is an address, or no such path.
-            UsageError: It cannot be written, or holds something that paritygate did not write.
-        """
+        """Return the path, or raise a `UsageError` if it cannot be written, or holds what paritygate did not write."""
         path: Path = super().convert(value, param, ctx)
         if param is not None and _is_foreign(path):
             option = param.opts[0]
