@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paritygate.errors import ParitygateError, UsageError
-from paritygate.pipelines.cli.options import WrittenPath, check_suffix
+from paritygate.pipelines.cli.options import check_suffix
+from paritygate.pipelines.cli.own_path import OwnPath
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.json_file import JsonFile
@@ -42,7 +43,7 @@ report_option = click.option(
     "--report",
     "reports",
     multiple=True,
-    type=WrittenPath(dir_okay=False, path_type=Path),
+    type=OwnPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows. Repeatable.",
 )

@@ -12,7 +12,6 @@ import click
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
-    WrittenPath,
     check_suffix,
     endpoint_limits,
     max_answer_option,
@@ -22,6 +21,7 @@ from paritygate.pipelines.cli.options import (
     repository_option,
     time_limit_option,
 )
+from paritygate.pipelines.cli.own_path import OwnPath
 from paritygate.pipelines.rules.pairs import numbers
 
 _OF_REQUESTS = (
@@ -82,7 +82,7 @@ _OF_LOADS = (
     ),
     click.option(
         "--report",
-        type=WrittenPath(dir_okay=False, path_type=Path),
+        type=OwnPath(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Write a page with the tables and a chart: .html.",
     ),

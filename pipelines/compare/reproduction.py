@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.codec import to_data
-from paritygate.files import storage_errors
+from paritygate.files import make_marked_folder, storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -54,7 +54,7 @@ class FailureStore:
         varied = None if _varies(failed.stored.outputs) else self._varied_batch()
         path = folder / f"{probe}-{failed.at}.npz"
         with storage_errors(folder, elsewhere="name another folder with --failures"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_marked_folder(folder)
             _write(path, failed.stored.inputs, None if varied is None else varied.inputs)
             _write(_expected(path), failed.stored.outputs, None if varied is None else varied.outputs)
             if failed.actual is not None:

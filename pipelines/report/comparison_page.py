@@ -17,11 +17,13 @@ from paritygate.pipelines.report.templating import template_environment
 from paritygate.text import printable
 
 _MOST_BYTES = 2_000_000
+# By this line --report knows a page that it may replace.
+_WRITTEN_HERE = "\n<!-- Written by paritygate -->\n"
 
 
 def write_comparison_report(result: ComparisonResult, path: Path) -> None:
     """Write a comparison's report; `.md` names no rows, because it is made to be shared. May raise StorageError."""
-    text = render_comparison(hidden(result)) if path.suffix == ".md" else _html(result, path.parent)
+    text = render_comparison(hidden(result)) + _WRITTEN_HERE if path.suffix == ".md" else _html(result, path.parent)
     write_bytes_atomically(path, text.encode(), elsewhere="name another file with --report")
 
 

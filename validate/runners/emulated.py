@@ -10,7 +10,7 @@ outputs: a variance that became infinite divides to zeros, and the outputs are f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,14 +208,14 @@ def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
     proto = read_onnx(path)
     signature = signature_of_onnx(proto)
     graph = emulate(proto, path.parent, precision)
-    watched = _add_watch(graph.model)
+    watched = _add_watch(graph.model, besides=graph.canary_outputs.values())
     session = open_rounding_session(graph.model, graph.weights, str(path))
     facts = _facts(session, graph, precision, precision_found=precision)
     return OverflowWatch(session=session, graph=graph, signature=signature, facts=facts, watched=watched)
 
 
-def _add_watch(model: onnx.ModelProto) -> list[str]:
-    """Add an output for every value that is rounded outside of subgraphs, and return their names.
+def _add_watch(model: onnx.ModelProto, besides: Collection[str]) -> list[str]:
+    """Add an output for every value that is rounded outside of subgraphs, `besides` some, and return their names.
 
     Each is 1 where a finite number at this place of the first dim was rounded to plus infinity, else 0. Minus infinity
     does not count, because masks use it on purpose.
@@ -224,7 +224,8 @@ def _add_watch(model: onnx.ModelProto) -> list[str]:
 
     names = UniqueNames(names_in(model.graph))
     watched = []
-    for raw, rounded in _pairs(model.graph):
+    # The canary overflows on purpose.
+    for raw, rounded in (pair for pair in _pairs(model.graph) if pair[1] not in besides):
         *nodes, flag = _watch(raw, rounded, names, model)
         model.graph.node.extend([*nodes, flag])
         watched.append(flag.output[0])

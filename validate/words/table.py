@@ -67,7 +67,7 @@ _CONTRACT = {
     "accepts_inputs.refused": "the candidate refused {count:#batch} that the reference accepted: ",
     "accepts_inputs.batch": "rows {first_row!r}..{last_row!r}: {reason}",
     "measured.nothing": "no value of {output!r} could be compared",
-    "measured.no_entries": "because one of its axes is empty in every batch. If this is correct, ignore the output: "
+    "measured.no_entries": ", because one of its axes is empty in every batch. If this is correct, ignore the output: "
     "outputs: {{{output}: {{ignore: REASON}}}} in the spec, or --ignore {output}=REASON",
     "fixed_dims": "{cause}",
     "fp32_base": "{base}, from which it is made, does not fail",

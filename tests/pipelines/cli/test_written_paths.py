@@ -80,6 +80,20 @@ def test_what_cannot_be_written_is_wrong_usage_before_any_work(desk: Desk, words
     assert sorted(desk.folder.rglob("*")) == before
 
 
+@pytest.mark.parametrize("option", ["--report", "--failures"])
+def test_a_page_or_folder_of_your_own_stays(desk: Desk, option: str) -> None:
+    own = desk.folder / ("README.md" if option == "--report" else "mine/values-0.npz")
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("# Our models, compared by paritygate\n")
+    target = own if own.parent == desk.folder else own.parent
+
+    called = desk.call("compare", "model.onnx", "other.onnx", "--samples", "inputs.npz", option, str(target))
+
+    assert called.code == 2, called
+    assert option in called.err
+    assert own.read_text().startswith("# Our models")
+
+
 def test_a_folder_that_can_be_made_is_no_error(tmp_path: Path) -> None:
     kind = WrittenPath(file_okay=False, path_type=Path)
     option = click.Option(["--out"], type=kind)

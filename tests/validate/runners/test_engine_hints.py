@@ -37,3 +37,16 @@ def test_a_batch_that_fails_in_the_look_for_overflow_says_what_it_was(tmp_path: 
         watch.run_watched({"x": np.zeros((3, 4), np.float32)}, 3)
 
     assert caught.value.hint == "check that the model was exported for such samples"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_only_rows_of_the_model_count_as_overflow(tmp_path: Path, rows: int) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> m (float[n,4] x) => (float[n,4] y) { y = Mul(x, x) }'
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), str(path))
+    watch = open_overflow_watch(path, Precision.FP16)
+    inputs = np.ones((rows, 4), np.float32)
+
+    assert watch.run_watched({"x": inputs}, rows)[1].tolist() == [False] * rows
+    inputs[-1] = 300
+    assert watch.run_watched({"x": inputs}, rows)[1].tolist() == [*[False] * (rows - 1), True]

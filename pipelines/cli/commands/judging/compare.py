@@ -13,6 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.engine_options import compare_with, engine_of, engine_options
 from paritygate.pipelines.cli.formats import Result, format_option, report_option
+from paritygate.pipelines.cli.own_path import OwnPath
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class _InSections(click.Command):
 )
 @click.option(
     "--failures",
-    type=shared.WrittenPath(file_okay=False, path_type=Path),
+    type=OwnPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write every batch of a probe that the candidate fails here, with the outputs of both.",
 )

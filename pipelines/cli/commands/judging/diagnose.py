@@ -17,6 +17,7 @@ from paritygate.pipelines.cli.options import (
     run_and_root_options,
     two_file_options,
 )
+from paritygate.pipelines.cli.own_path import OwnPath
 
 if TYPE_CHECKING:
     from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 @click.option("--with-inputs", is_flag=True, help="Store real inputs with --export-minimal instead of random ones.")
 @click.option(
     "--report",
-    type=WrittenPath(dir_okay=False, path_type=Path),
+    type=OwnPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write an HTML page with the places and the graphs of both models here.",
 )
 @click.option(
     "--node-data",
-    type=WrittenPath(dir_okay=False, path_type=Path),
+    type=OwnPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the error of each node of an ONNX candidate as JSON for Model Explorer.",
 )

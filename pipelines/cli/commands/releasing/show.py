@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import WrittenPath, json_option, repository_option, verbose_option
+from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
+from paritygate.pipelines.cli.own_path import OwnPath
 from paritygate.roots import Root
 
 
@@ -15,7 +16,7 @@ from paritygate.roots import Root
 @click.argument("which", required=False, metavar="[VERSION|ALIAS]")
 @click.option(
     "--bom",
-    type=WrittenPath(dir_okay=False, path_type=Path),
+    type=OwnPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write its bill of materials too: files, samples, precisions and figures, as CycloneDX 1.6.",
 )
