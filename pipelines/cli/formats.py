@@ -17,6 +17,7 @@ from paritygate.pipelines.cli.options import WrittenPath, check_suffix
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.json_file import JsonFile
+    from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.release.afterwards import Afterwards
     from paritygate.pipelines.report.ci.cases import Suite
@@ -131,8 +132,8 @@ class Result:
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
 
-    def show_comparison(self, result: ComparisonResult, shown: Shown) -> None:
-        """Write the result of the only comparison in every form, and print it."""
+    def show_comparison(self, result: ComparisonResult, shown: Shown, job: ComparisonJob) -> None:
+        """Write the result of the only comparison in every form, and print it with the command to diagnose it."""
         from paritygate.codec import to_data
         from paritygate.pipelines.report.terminal.comparison import print_comparison
 
@@ -147,6 +148,13 @@ class Result:
             # What was measured is shown even if a file cannot be written.
             with self.printing():
                 print_comparison(result, shown)
+        if result.verdict == "fail" and not shown.is_quiet:
+            from paritygate.pipelines.compare.reproduction import command_of_diagnosis
+            from paritygate.pipelines.report.terminal.printing import print_lines
+            from paritygate.pipelines.report.terminal.screen import command_lines
+
+            if call := command_of_diagnosis(job, result):
+                print_lines(["next:", *command_lines(call, indent="  ")], err=True)
 
     def add_error(self, spec: ResolvedSpec, error: ParitygateError) -> None:
         """Add an error that ended the run of a spec."""
