@@ -19,7 +19,6 @@ from paritygate.models.source import OBJECTS, ModelRef, SourceKind
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.compare.infer_dims import signature_in_batch
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.models import limits_without_server
 from paritygate.pipelines.compare.output_cache import OutputCache
 from paritygate.pipelines.compare.probes import recorded_probes, request_of
 from paritygate.pipelines.compare.progress_file import PartialResultFile
@@ -346,6 +345,8 @@ def check_limits_are_used(job: ComparisonJob, reference: OpenedReference, candid
     """Raise a `UsageError` for limits on requests if neither side sends any."""
     is_served = reference.is_served or (isinstance(candidate, ModelCandidate) and candidate.loaded.is_served)
     if not is_served and any(model.endpoint_limits for model in (job.reference, job.candidate)):
+        from paritygate.pipelines.compare.models import limits_without_server
+
         raise limits_without_server()
 
 

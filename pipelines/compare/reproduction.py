@@ -15,7 +15,6 @@ from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.rules.gate_rules import rules_of_outputs, words_of_roles, words_of_rules
 from paritygate.pipelines.rules.table import Scope
 from paritygate.text import from_here, in_full
@@ -23,13 +22,10 @@ from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch
-from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
 _PROBE, _VARIED = "probe", "varied"
-# In these runtimes `diagnose` reads inner tensors.
-_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow", "openvino", "litert"})
 _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
@@ -113,48 +109,10 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
     words = ["compare", _place(job.reference), _place(job.candidate)]
     # Probes depend on the seed.
     words += ["--probes", probe, *_options(job, job.rules.outputs, Scope.PROBES), *words_of_roles(job.roles)]
-    words += _words_of_samples(job.samples)
+    words += job.samples.options
     # The command names the folder, which has no such batch yet.
     words += ["--failures", str(job.failures or "failures")] if keeps else []
     return _joined(words)
-
-
-def command_of_diagnosis(job: ComparisonJob, result: ComparisonResult) -> str:
-    """Return the command that names the operators of a difference; empty where none can.
-
-    The reference of a recording is the model that it was recorded from.
-    """
-    reference = job.source if job.source is not None else job.reference
-    sides = ((reference, result.reference), (job.candidate, result.candidate))
-    samples = _differing_samples(job, result)
-    # The name of a release is not the text of a path.
-    if not samples or not all(
-        model.text == model.name and not model.is_recorded and side.runtime in _DIAGNOSED for model, side in sides
-    ):
-        return ""
-    return _joined(["diagnose", reference.text, job.candidate.text, *samples])
-
-
-def _differing_samples(job: ComparisonJob, result: ComparisonResult) -> list[str]:
-    """Return the option for the samples if they differ, else for the inputs of a failed probe that were kept."""
-    failed = [check for check in result.checks if check.status == "fail"]
-    if any(check.name == "accepts_inputs" for check in failed):
-        # The candidate would refuse these samples again.
-        return []
-    failures = (item for probe in result.probes.asked.values() for item in probe.failures)
-    of_probe = next((item.inputs for item in failures if item.inputs and item.check != "refused"), "")
-    if of_probe and all(check.name.startswith("probe_") for check in failed):
-        return ["--samples", of_probe]
-    # Without values that differ, there is no operator to name.
-    return _words_of_samples(job.samples) if any(check.measured is not None for check in failed) else []
-
-
-def _words_of_samples(samples: SampleSource) -> list[str]:
-    words = ["--samples", samples.text]
-    words += ["--batch-size", str(samples.batch_size)] if samples.batch_size != DEFAULT_BATCH_SIZE else []
-    words += [word for name, value in samples.columns.items() for word in ("--columns", f"{name}={','.join(value)}")]
-    words += [word for name, value in samples.cast.items() for word in ("--cast", f"{name}={value}")]
-    return words + [word for name, value in samples.pad.items() for word in ("--pad", f"{name}={in_full(value)}")]
 
 
 def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
