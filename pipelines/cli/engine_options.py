@@ -80,5 +80,5 @@ def compare_with(engine: Engine, job: ComparisonJob, written: Result, shown: Sho
     with progress_of(job.candidate.name, is_quiet=shown.is_quiet) as progress, stage(progress, "comparing") as did:
         result = compare_by_workers(job, engine, time_limit_s=time_limit, progress=progress, say=say)
         did(f"compared {counted(result.rows, 'row')}")
-    written.show_comparison(result, shown)
+    written.show_comparison(result, shown, job)
     return result.exit_code

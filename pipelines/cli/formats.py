@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from paritygate.pipelines.cli.own_path import OwnPath
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.json_file import JsonFile
+    from paritygate.pipelines.compare.job import ComparisonJob
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.release.afterwards import Afterwards
     from paritygate.pipelines.report.ci.cases import Suite
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from paritygate.pipelines.run_spec import RunOutcome
     from paritygate.pipelines.spec.schema import ResolvedSpec
 
+# In these runtimes `diagnose` reads inner tensors.
+_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow", "openvino", "litert"})
 _FORMATS = ("text", "json", "junit", "github")
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 # GitHub's limit for a step, in bytes; it shows nothing of a larger one.
@@ -132,8 +136,8 @@ class Result:
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
 
-    def show_comparison(self, result: ComparisonResult, shown: Shown) -> None:
-        """Write the result of the only comparison in every form, and print it."""
+    def show_comparison(self, result: ComparisonResult, shown: Shown, job: ComparisonJob) -> None:
+        """Write the result of the only comparison in every form, and print it with the command to diagnose it."""
         from paritygate.codec import to_data
         from paritygate.pipelines.report.terminal.comparison import print_comparison
 
@@ -148,6 +152,12 @@ class Result:
             # What was measured is shown even if a file cannot be written.
             with self.printing():
                 print_comparison(result, shown)
+        if result.verdict == "fail" and not shown.is_quiet:
+            from paritygate.pipelines.report.terminal.printing import print_lines
+            from paritygate.pipelines.report.terminal.screen import command_lines
+
+            if call := _diagnosis_of(job, result):
+                print_lines(["next:", *command_lines(call, indent="  ")], err=True)
 
     def add_error(self, spec: ResolvedSpec, error: ParitygateError) -> None:
         """Add an error that ended the run of a spec."""
@@ -203,3 +213,31 @@ def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:
         words = f"{why}; the report is in the run folder"
         left_out.append(Annotation(kind="warning", title=f"no summary of {name}", message=words))
     return left_out
+
+
+def _diagnosis_of(job: ComparisonJob, result: ComparisonResult) -> str:
+    """Return the command that names the operators of a difference; empty where none can."""
+    # A recording has no inner tensors, whereas its model has.
+    reference = job.source if job.source is not None else job.reference
+    sides = ((reference, result.reference), (job.candidate, result.candidate))
+    samples = _differing_samples(job, result)
+    # The name of a release is not the text of a path.
+    if not samples or not all(
+        model.text == model.name and not model.is_recorded and side.runtime in _DIAGNOSED for model, side in sides
+    ):
+        return ""
+    return shlex.join(["convert-and-validate", "diagnose", reference.text, job.candidate.text, *samples])
+
+
+def _differing_samples(job: ComparisonJob, result: ComparisonResult) -> list[str]:
+    """Return the option for the samples if they differ, else for the inputs of a failed probe that were kept."""
+    failed = [check for check in result.checks if check.status == "fail"]
+    if any(check.name == "accepts_inputs" for check in failed):
+        # The candidate would refuse these samples again.
+        return []
+    failures = (item for probe in result.probes.asked.values() for item in probe.failures)
+    of_probe = next((item.inputs for item in failures if item.inputs and item.check != "refused"), "")
+    if of_probe and all(check.name.startswith("probe_") for check in failed):
+        return ["--samples", of_probe]
+    # Without values that differ, there is no operator to name.
+    return job.samples.options if any(check.measured is not None for check in failed) else []

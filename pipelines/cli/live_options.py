@@ -200,9 +200,10 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
                 load.watch(part, shown)
                 metrics.add(part.answered * sent["rows"], part.flips, part.p50_ms, part.p99_ms)
 
-            with progress_of(model, is_quiet=quiet) as progress, stage(progress, "loading") as did:
+            what = ", ".join(dict.fromkeys(each.model for each in _with_others(load.request)))
+            with progress_of(what, is_quiet=quiet) as progress, stage(progress, "loading") as did:
                 result = load.run(load.request, progress=progress, watch=watch)
-                did(f"sent {counted(result.requests, 'request')}")
+                did(f"sent {counted(sum(each.requests for each in _with_others(result)), 'request')}")
             load.write(result, report)
             write_result(json_target, result)
             load.show(result, report, shown)
@@ -211,6 +212,11 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
         return int(result.exit_code)
 
     return _with_options(request_options(loaded), _OF_LOADS)
+
+
+def _with_others(one: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a request or result of each command
+    """Return a request or a result, and those of the models that are loaded at the same time."""
+    return one, *getattr(one, "also", ())
 
 
 def _with_options(command: Callable[..., Any], options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError, UsageError
 from paritygate.files import MARKER, make_temporary_folder
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.source import OBJECTS, ModelRef, SourceKind
 from paritygate.pipelines.compare.progress_file import PartialResult, PartialResultFile, side_not_opened
 from paritygate.pipelines.compare.result import (
     CHILD_PROCESS,
@@ -30,8 +30,6 @@ from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.samples.source import SampleSource
 
-# Models whose inputs and outputs may be unknown.
-OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 _HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"
 
 

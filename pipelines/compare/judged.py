@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from paritygate.codec import to_data, with_finite
 from paritygate.machine import is_int8_cut_off, machine_facts
-from paritygate.models.source import SourceKind
+from paritygate.models.source import OBJECTS, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
-from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probes import Answers
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult, code_notes, output_result, stratum_result
 from paritygate.precision import Precision

@@ -11,7 +11,7 @@ from paritygate.errors import InputFileError, UsageError
 from paritygate.formats import FORMATS
 from paritygate.models.endpoint import Protocol, is_url, limits_of, parse_endpoint
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE
-from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
+from paritygate.models.source import OBJECTS, ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.validate.reference.recorded_outputs import is_recorded_outputs
 
 if TYPE_CHECKING:
@@ -84,21 +84,26 @@ def check_mapping_is_used(models: Iterable[ModelRef], mapping: JsonMapping | Non
 def with_endpoint_limits(models: Iterable[ModelRef], limits: Mapping[str, float]) -> tuple[ModelRef, ...]:
     """Return the models with limits for those on a server.
 
+    The limits also apply to stages of a Python object, which are not known before it is loaded.
+
     Raises:
-        UsageError: A limit is unknown or not above 0, or no model is on a server.
+        UsageError: A limit is unknown or not above 0, or no model can be on a server.
     """
     all_models = tuple(models)
     if not limits:
         return all_models
-    endpoint_limits = limits_of(limits)
-    if all(model.kind is not SourceKind.ENDPOINT for model in all_models):
-        msg = f"endpoint limits are given ({', '.join(limits)}), but no model is the address of a server"
-        raise UsageError(
-            msg, hint="leave --endpoint out, or give an address such as http://127.0.0.1:8000/v2/models/NAME"
-        )
-    return tuple(
-        replace(model, endpoint_limits=endpoint_limits) if model.kind is SourceKind.ENDPOINT else model
-        for model in all_models
+    limited = limits_of(limits)
+    if all(model.kind not in OBJECTS for model in all_models):
+        raise limits_without_server()
+    return tuple(replace(model, endpoint_limits=limited) if model.kind in OBJECTS else model for model in all_models)
+
+
+def limits_without_server() -> UsageError:
+    """Return the error of limits on a server where no model, and no stage of one, is on a server."""
+    return UsageError(
+        "endpoint limits are given, but no model is the address of a server, or has a stage on one",
+        hint="leave --endpoint and --max-answer-mb out, or give an address such as "
+        "http://127.0.0.1:8000/v2/models/NAME",
     )
 
 

@@ -15,10 +15,10 @@ from paritygate.models.example import Example, example_of
 from paritygate.models.loading import load_model, naming_signatures
 from paritygate.models.named_call import default_output_names, is_default_output_name
 from paritygate.models.recorded_source import check_is_recorded
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.source import OBJECTS, ModelRef, SourceKind
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.compare.infer_dims import signature_in_batch
-from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.output_cache import OutputCache
 from paritygate.pipelines.compare.probes import recorded_probes, request_of
 from paritygate.pipelines.compare.progress_file import PartialResultFile
@@ -77,6 +77,7 @@ class OpenedReference:
     side: SideResult
     probes: ProbesRecording | None
     seconds: float | None = None
+    is_served: bool = False  # by a server, or a stage of it
     # Of a Keras model: the names of outputs by their order, by their own names.
     second_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -158,6 +159,7 @@ def open_reference(
         signature=runner.signature,
         side=described,
         seconds=time.monotonic() - started,
+        is_served=runner.loaded.is_served,
         probes=prober.record(recording, place / PROBES_FOLDER, report) if is_probed else None,
         second_names=runner.second_names,
     )
@@ -337,6 +339,15 @@ def open_candidate(
         # A fresh process must get the same signature.
         ref = replace(ref, signature=runner.signature)
     return ModelCandidate(runner), _describe(ref, runner), replace(job, candidate=ref)
+
+
+def check_limits_are_used(job: ComparisonJob, reference: OpenedReference, candidate: Candidate) -> None:
+    """Raise a `UsageError` for limits on requests if neither side sends any."""
+    is_served = reference.is_served or (isinstance(candidate, ModelCandidate) and candidate.loaded.is_served)
+    if not is_served and any(model.endpoint_limits for model in (job.reference, job.candidate)):
+        from paritygate.pipelines.compare.models import limits_without_server
+
+        raise limits_without_server()
 
 
 def _names_by_order(runner: Runner, expected: Collection[str]) -> dict[str, str]:

@@ -22,7 +22,6 @@ from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch
-from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -107,16 +106,10 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
         return f"paritygate.compare(..., probes=[{probe!r}])"
     if job.again is not None:
         return f"{job.again} --probes {probe}"
-    words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
+    words = ["compare", _place(job.reference), _place(job.candidate)]
     # Probes depend on the seed.
     words += ["--probes", probe, *_options(job, job.rules.outputs, Scope.PROBES), *words_of_roles(job.roles)]
-    if job.samples.batch_size != DEFAULT_BATCH_SIZE:
-        words += ["--batch-size", str(job.samples.batch_size)]
-    words += [
-        word for name, value in job.samples.columns.items() for word in ("--columns", f"{name}={','.join(value)}")
-    ]
-    words += [word for name, value in job.samples.cast.items() for word in ("--cast", f"{name}={value}")]
-    words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={in_full(value)}")]
+    words += job.samples.options
     # The command names the folder, which has no such batch yet.
     words += ["--failures", str(job.failures or "failures")] if keeps else []
     return _joined(words)

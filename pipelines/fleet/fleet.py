@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any
 from paritygate.errors import ExitCode, InputFileError, LostWorkerError, UsageError
 from paritygate.files import read_json
 from paritygate.pipelines.scale.engine import Engine
-from paritygate.pipelines.scale.workers import SoftEnd, call_all
+from paritygate.pipelines.scale.workers import SoftEnd, call_all, replacement
 
 _SPECS = (".yaml", ".yml")
 # With another path of modules, a run would be another one for the cache. A run does not outlive the fleet.
@@ -119,7 +120,8 @@ def run_fleet(request: FleetRequest, done: Callable[[FleetEntry], None], say: Ca
 
     with request.engine.started([here], say) as workers:
         calls = [[spec, request.folder / f"{at:04}"] for at, spec in enumerate(request.specs, start=1)]
-        call_all(calls, request.engine.workers, lambda: workers.start(SpecWorker, request.words, here, modules), ended)
+        start = functools.partial(workers.start, SpecWorker, request.words, here, modules)
+        call_all(calls, request.engine.workers, start, ended, lambda err: say(replacement(err)))
 
 
 class SpecWorker:

@@ -17,7 +17,13 @@ from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
 from paritygate.pipelines.compare.excused.reference_noise import RerunContext, with_reference_noise
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs, result_of
-from paritygate.pipelines.compare.opening import open_candidate, open_reference, reference_again, why_apart
+from paritygate.pipelines.compare.opening import (
+    check_limits_are_used,
+    open_candidate,
+    open_reference,
+    reference_again,
+    why_apart,
+)
 from paritygate.pipelines.compare.output_cache import output_cache
 from paritygate.pipelines.compare.probes import ask_all, broken_contract, not_asked
 from paritygate.pipelines.compare.progress_file import PartialResultFile
@@ -66,6 +72,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     expected = opened.expected
     opening = time.process_time()
     candidate, candidate_side, job = open_candidate(job, opened, read, report, models)
+    check_limits_are_used(job, opened, candidate)
     partial.add_candidate(candidate_side)
     sample_dtypes: dict[str, str] = {}
     inputs = SeenInputs.of(sample_dtypes, expected, opened.signature, candidate)
@@ -154,6 +161,7 @@ def _causes(
 
     model, source = job.candidate, job.source if job.reference.is_recorded else job.reference
     limits = model.endpoint_limits
+    is_served = isinstance(again.candidate, ModelCandidate) and again.candidate.loaded.is_served
     elapsed_s, opening_s = times
     case = Case(
         result=result,
@@ -173,6 +181,6 @@ def _causes(
             opening=opening_s,
             deadline=place.deadline,
         ),
-        is_asked=model.kind is not SourceKind.ENDPOINT or (limits is not None and limits.trials > 0),
+        is_asked=not is_served or (limits is not None and limits.trials > 0),
     )
     return [with_finite(cause) for cause in causes_of(case)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from paritygate import __version__
 from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
-from paritygate.files import temporary_folder
 from paritygate.machine import machine_facts
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.judged import SeenInputs
@@ -141,13 +141,14 @@ def _measured(models: _Opened, report: Progress, request: Mapping[str, Any]) -> 
         if batches.first == batches.last:
             measures.end_pass()
             return measures
-        with temporary_folder("passes") as workspace:
+        # In a folder that is removed even if this process is killed.
+        with tempfile.TemporaryDirectory(dir=models.folder) as workspace:
             passes = Passes(
                 candidate=candidate,
                 expected=expected,
                 measures=measures,
                 left_out=RowsLeftOut(),
-                workspace=workspace,
+                workspace=Path(workspace),
             )
             passes.run(watched, lambda _, rows: report(f"running the candidate, shard {number} of {of}", rows, 0))
         return measures
@@ -202,7 +203,8 @@ def _measured(models: _Opened, report: Progress, request: Mapping[str, Any]) -> 
             probes=answers.result,
         )
     if isinstance(candidate, ModelCandidate):
-        part = replace(part, candidate=replace(models.side, notes=list(candidate.facts.notes)))
+        facts = candidate.facts
+        part = replace(part, candidate=replace(models.side, notes=list(facts.notes)), unread=facts.unread)
     write_part(out, replace(part, seconds=time.monotonic() - started))
     return to_data(_result(part, is_unchanged=False))
 

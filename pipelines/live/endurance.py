@@ -64,7 +64,9 @@ def endurance(
     loads = [
         _Endurance(
             request=each,
-            target=prepare(each, "endurance", callers=callers, progress=progress),
+            target=prepare(
+                each, "endurance", callers=callers, progress=_naming(each, progress) if request.also else progress
+            ),
             callers=callers,
             watch=watch if each is request else lambda _: None,
         )
@@ -85,6 +87,10 @@ def endurance(
         return run(loads[0])
     with interruptible(*traffics), ThreadPoolExecutor(len(loads)) as pool:
         return _together(list(pool.map(run, loads)))
+
+
+def _naming(request: EnduranceRequest, progress: Progress) -> Progress:
+    return lambda doing, done, total: progress(f"{request.model}: {doing}", done, total)
 
 
 def _together(results: Sequence[EnduranceResult]) -> EnduranceResult:

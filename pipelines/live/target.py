@@ -13,7 +13,8 @@ from typing import TypeVar
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
-from paritygate.models.endpoint import parse_endpoint
+from paritygate.models.endpoint import EndpointLimits, parse_endpoint
+from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.served_version import ReleaseNumber
 from paritygate.pipelines.live.judge import check_judgeable
 from paritygate.pipelines.live.loops import Sent
@@ -110,7 +111,7 @@ def prepare(request: LiveRequest, command: str, *, callers: int, progress: Progr
     described = server.described
     description = described.signature()
     samples = replace(request.samples, batch_size=max(request.rows, 1))
-    model = request.reference or artifact
+    model = artifact if request.reference is None else _limited(request.reference, request.limits)
     with recorded(model, rules, samples, time_limit_s=request.time_limit_s, progress=progress) as recording:
         released = recording.signature
         if request.reference is not None:
@@ -157,6 +158,13 @@ def loaded(result: _Result, target: Target, run: Callable[[_Result], _Result]) -
         result = run(result)
     notes = (*target.version_notes(), *result.notes)
     return replace(result, notes=notes, seconds=time.monotonic() - begin)
+
+
+def _limited(reference: ModelRef, limits: EndpointLimits) -> ModelRef:
+    """Return a reference whose servers have the limits of one answer; the others count requests of the load."""
+    return replace(
+        reference, endpoint_limits=EndpointLimits(timeout_s=limits.timeout_s, max_answer_mb=limits.max_answer_mb)
+    )
 
 
 def _check_fit(request: LiveRequest, signature: Signature, rules: GateRules, command: str) -> None:

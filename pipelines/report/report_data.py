@@ -16,10 +16,10 @@ from typing import Any
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
+from paritygate.models.source import OBJECTS
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
-from paritygate.pipelines.compare.job import OBJECTS
 from paritygate.pipelines.compare.redaction import hidden, may_say_why
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_MEASURED, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry

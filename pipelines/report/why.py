@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.check import Check
     from paritygate.validate.measure.figures import WorstRow
 
-# Order of failed checks: missing outputs, numbers, decisions, and generated inputs last.
-_ORDER = (
-    *("contract", "accepts_inputs", "distinct", "resolution", "finite", "exact", "fill_values"),
-    *("max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "mean_abs_diff", "decision_mismatches"),
+# Order of failed checks: missing outputs, then values of outputs by rows beyond a limit, and generated inputs last.
+_ORDER = ("contract", "accepts_inputs", "distinct", "resolution", "finite")
+_OF_VALUES = (
+    *("exact", "fill_values", "max_abs_diff", "p9999_abs_diff"),
+    *("max_row_rel_diff", "mean_abs_diff", "decision_mismatches"),
 )
 _OF_ROWS = {"max_abs_diff": "", "max_row_rel_diff": " of the row"}
 _NUMBER_NAMES = {"mean_abs_diff": "the mean difference is"}
@@ -52,7 +54,8 @@ def headline_check(result: ComparisonResult) -> Check | None:
 def _bad(result: ComparisonResult) -> list[Check]:
     if result.verdict == "pass":
         return []
-    return sorted((check for check in result.checks if check.status == result.verdict), key=_rank)
+    bad = (check for check in result.checks if check.status == result.verdict)
+    return sorted(bad, key=functools.partial(_rank, result))
 
 
 def why_of_variant(variant: VariantReport) -> str:
@@ -66,12 +69,18 @@ def why_of_variant(variant: VariantReport) -> str:
     return f"{words}{'' if words.endswith(operator) else f': {operator}'} at {node}: {reason}"
 
 
-def _rank(check: Check) -> tuple[int, float]:
-    """Return the sort key of a check: its name, then how far it is beyond its limit."""
+def _rank(result: ComparisonResult, check: Check) -> tuple[int, int, int, float]:
+    """Return the sort key of a check: its group, the rows of its output, its name, and how far beyond its limit."""
     beyond = -abs(check.measured) / check.limit if check.measured is not None and check.limit else 0.0
     name = check.name.partition(".")[0]
-    rank = _ORDER.index(name) if name in _ORDER else len(_ORDER) + name.startswith(_PROBE)
-    return rank, beyond
+    if name in _ORDER:
+        return _ORDER.index(name), 0, 0, beyond
+    if name not in _OF_VALUES:
+        return len(_ORDER) + 1 + name.startswith(_PROBE), 0, 0, beyond
+    output = result.outputs.get(check.output or "")
+    rows = 0 if output is None else output.rows_beyond
+    # A fault in an output without rows of its own may be in all of them.
+    return len(_ORDER), -(result.rows if rows is None else rows), _OF_VALUES.index(name), beyond
 
 
 def _sentence(check: Check, result: ComparisonResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
+from paritygate.errors import LostWorkerError
 from paritygate.files import temporary_folder
 from paritygate.machine import THREADS, threads_allowed
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -19,7 +21,7 @@ from paritygate.pipelines.compare.shards.shard import Shard, check_can_be_cut, r
 from paritygate.pipelines.process.child_memory import given_memory_limit, memory_limit
 from paritygate.pipelines.process.serving_child import ServingChild
 from paritygate.pipelines.scale.engine import Engine
-from paritygate.pipelines.scale.workers import SoftEnd, call_all
+from paritygate.pipelines.scale.workers import SoftEnd, call_all, replacement
 from paritygate.validate.reference.batch_range import nth_range
 from paritygate.validate.reference.recording import Recording
 
@@ -59,14 +61,22 @@ def compare_by_workers(
         say(f"{of} shards, {workers.place}, threads of each: {threads}")
         files = [folder / f"part-{number}.json" for number in range(1, of + 1)]
         parts = itertools.count(1)
+        lost: list[LostWorkerError] = []
 
         def done(at: int, part: Future[bytes]) -> None:
             files[at].write_bytes(part.result())
             progress("measuring shards", next(parts), of)
 
+        def replaced(err: LostWorkerError) -> None:
+            lost.append(err)
+            say(replacement(err))
+
         args = to_data(job), of, time_limit_s, given_memory_limit(), {name: str(threads) for name in _THREADS}
-        call_all([[at] for at in range(1, of + 1)], engine.workers, lambda: workers.start(ShardWorker, *args), done)
-        return merge_parts(files)
+        start = functools.partial(workers.start, ShardWorker, *args)
+        call_all([[at] for at in range(1, of + 1)], engine.workers, start, done, replaced)
+        result = merge_parts(files)[1]
+    notes = [f"workers that ended early: {len(lost)}; others measured their shards again"] if lost else []
+    return replace(result, notes=[*result.notes, *notes])
 
 
 class ShardWorker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paritygate.errors import LostWorkerError
+from paritygate.text import first_line_of
 
 _TRIES = 3
 # What ends after Ctrl-C cleans up first.
@@ -63,6 +65,11 @@ class SoftEnd:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def replacement(err: LostWorkerError) -> str:
+    """Return the line on a worker that died, and whose call another one makes."""
+    return f"another worker takes over, because {first_line_of(str(err))}"
+
+
 class _Started:
     """The workers that were started, and those among them that are free."""
 
@@ -70,6 +77,7 @@ class _Started:
         self._start = start
         self._free: list[Worker] = []
         self.all: list[Worker] = []
+        self.replaced: queue.SimpleQueue[LostWorkerError] = queue.SimpleQueue()
         self.is_over = False
 
     def call(self, args: Sequence[object], tries: int = _TRIES) -> object:
@@ -81,9 +89,10 @@ class _Started:
             self.all.append(worker)
         try:
             result = worker.call(*args)
-        except LostWorkerError:
+        except LostWorkerError as err:
             if self.is_over or tries == 1:
                 raise
+            self.replaced.put(err)
             worker.close()
             return self.call(args, tries - 1)
         self._free.append(worker)
@@ -95,10 +104,12 @@ def call_all(
     workers: int,
     start: Callable[[], Worker],
     done: Callable[[int, Future[Any]], None],
+    replaced: Callable[[LostWorkerError], None],
 ) -> None:
     """Make calls with these arguments by so many workers, and pass the index and outcome of each to `done`.
 
-    A call whose worker dies is made three times at most. After an error or Ctrl-C, all calls are ended.
+    A call whose worker dies is made three times at most, and `replaced` gets the reason. After an error or Ctrl-C, all
+    calls are ended.
     """
     started = _Started(start)
     # A process may end with the thread that started it, and those of the pool live as long as the pool.
@@ -109,6 +120,8 @@ def call_all(
             while left:
                 # A wait without a limit does not hear Ctrl-C everywhere.
                 ended, left = wait(left, timeout=1.0, return_when=FIRST_COMPLETED)
+                while not started.replaced.empty():
+                    replaced(started.replaced.get())
                 for each in ended:
                     done(numbers[each], each)
         finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paritygate.errors import InputFileError
-from paritygate.text import first_line
+from paritygate.text import first_line, in_full
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.split import SampleSplit
@@ -38,6 +38,17 @@ class SampleSource:
     cast: Mapping[str, str] = field(default_factory=dict)
     random: RandomRows | None = None
     key: str = ""
+
+    @property
+    def options(self) -> list[str]:
+        """Return the options of the command line that name these samples."""
+        sized = ["--batch-size", str(self.batch_size)] if self.batch_size != DEFAULT_BATCH_SIZE else []
+        pairs = (
+            *(("--columns", name, ",".join(value)) for name, value in self.columns.items()),
+            *(("--cast", name, value) for name, value in self.cast.items()),
+            *(("--pad", name, in_full(value)) for name, value in self.pad.items()),
+        )
+        return ["--samples", self.text, *sized, *(word for at, *pair in pairs for word in (at, "=".join(pair)))]
 
     @property
     def fill(self) -> dict[str, tuple[float, ...]]:

@@ -25,8 +25,8 @@ from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words.sentence import say
 
 
-def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
-    """Return the result of the comparison whose parts are in these files, in any order.
+def merge_parts(paths: Sequence[Path]) -> tuple[ComparisonJob, ComparisonResult]:
+    """Return the comparison whose parts are in these files, in any order, and its result.
 
     Raises:
         InputFileError: A file is not a part, or it is corrupt.
@@ -44,7 +44,7 @@ def merge_parts(paths: Sequence[Path]) -> ComparisonResult:
         return _merged(order, [parts[path] for path in order])
 
 
-def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
+def _merged(order: Sequence[Path], parts: Sequence[Part]) -> tuple[ComparisonJob, ComparisonResult]:
     first = parts[0]
     job, recording = _of_first(order[0], first)
     expected = expected_from_recording(recording)
@@ -65,6 +65,8 @@ def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
         raise InputFileError(msg, hint="make the parts again")
     caps = caps_of(empty(), recording.rows)
     result = with_excuses(result, [part.excuses for part in parts], caps, measured)
+    unread = (name for part in parts for name in part.unread)
+    result = replace(result, left_out=tuple(dict.fromkeys((*result.left_out, *unread))))
     broken = broken_contract(result.checks)
     answers = not_asked(job, broken) if broken else _answers(first)
     seconds = sum(part.pass_seconds for part in parts)
@@ -82,7 +84,7 @@ def _merged(order: Sequence[Path], parts: Sequence[Part]) -> ComparisonResult:
     )
     is_failed = any(check.status is Status.FAIL for check in result.checks)
     causes = [Cause(kind="trials", outcome=NOT_ASKED, words=say("cause.merged"))] if is_failed else []
-    return replace(merged, machine=first.machine, causes=causes, seconds=sum(part.seconds for part in parts))
+    return job, replace(merged, machine=first.machine, causes=causes, seconds=sum(part.seconds for part in parts))
 
 
 def _of_first(path: Path, part: Part) -> tuple[ComparisonJob, Recording]:

@@ -84,6 +84,7 @@ class Part:
     pass_seconds: float
     seconds: float = 0.0
     excuses: dict[str, Excuse] = field(default_factory=dict)  # by kind
+    unread: tuple[str, ...] = ()  # outputs that the candidate's signature lacks
     # The first shard alone has the comparison, the record of the reference, and the answers to probes.
     job: dict[str, Any] | None = None
     recording: dict[str, Any] | None = None

@@ -50,6 +50,7 @@ class Pushed:
     tag: str
     reference: str  # with the digest
     is_new: bool  # the tag was not at it before
+    uploaded: int  # blobs that the registry did not have
     is_validated: bool
     referrers: Mapping[str, str]  # the digest of each by its type
     is_listed: bool  # by the registry itself; if not, an index under a tag lists them
@@ -102,9 +103,10 @@ def push(
     bom = json_bytes(bom_of(details))
     blobs: dict[str, Path | bytes] = {layer["digest"]: folder / name for name, layer in layers.items()}
     blobs |= {digest_of_bytes(each): each for each in (config, bom, b"{}")}
+    uploaded = 0
     for done, (digest, body) in enumerate(blobs.items()):
         note("pushing files", done, len(blobs))
-        registry.upload(digest, body)
+        uploaded += registry.upload(digest, body)
     registry.put_manifest(content, subject["digest"])
     found = {**layers, _BOM_FILE: _of_bytes(_DOC, bom, _BOM_FILE)}
     referrers, is_listed = {}, True
@@ -123,6 +125,7 @@ def push(
         tag=tag,
         reference=f"{registry.place}@{subject['digest']}",
         is_new=is_new,
+        uploaded=uploaded,
         is_validated=is_validated,
         referrers={kind: each["digest"] for kind, each in referrers.items()},
         is_listed=is_listed,

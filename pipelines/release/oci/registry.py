@@ -79,15 +79,16 @@ class Registry:
         with self._ask("PUT", f"manifests/{which}", body=content, headers={"Content-Type": kind}) as answer:
             return "OCI-Subject" in answer.headers
 
-    def upload(self, digest: str, body: Path | bytes) -> None:
-        """Write a blob unless it is there; the registry checks its digest."""
+    def upload(self, digest: str, body: Path | bytes) -> bool:
+        """Write a blob unless it is there, and return whether it was not; the registry checks its digest."""
         with self._ask("HEAD", f"blobs/{digest}") as answer:
             if answer.status != HTTPStatus.NOT_FOUND:
-                return
+                return False
         with self._ask("POST", "blobs/uploads/", body=b"") as answer, self._errors():
             place = urljoin(self._base, answer.headers.get("Location", ""))
         end = "&" if urlsplit(place).query else "?"
         self._ask("PUT", f"{place}{end}{urlencode({'digest': digest})}", body=body, headers=_BYTES).close()
+        return True
 
     def download(self, digest: str, size: int, path: Path, name: str, note: Callable[[int], None]) -> None:
         """Write a blob to a new file, which may only be read; errors have `name`, and `note` gets the sizes of parts.

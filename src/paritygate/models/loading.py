@@ -42,6 +42,13 @@ class LoadedModel:
             return digest_of_model(self.ref)
         return None if self.ref.kind in OF_ARRAYS else digest_of_parameters(self.ref.kind, self.model)
 
+    @property
+    def is_served(self) -> bool:
+        """Whether a server runs it, or a stage of it; True for stages that are not loaded."""
+        if self.ref.kind is SourceKind.STAGES and self.model is not None:
+            return any(isinstance(call, str) for _, call, *_ in self.model)
+        return self.ref.kind in {SourceKind.ENDPOINT, SourceKind.STAGES}
+
     def describe(self, declared_files: Iterable[str] = ()) -> dict[str, Any]:
         """Return JSON data on the model: digest, kind, and the files that its code was imported from and reads.
 

@@ -43,6 +43,8 @@ class SourceKind(StrEnum):
 _STAGES = "(name, callable), (name, address) or (name, address, mapping)"
 # They take and return a dict of arrays, and nothing else is known of them.
 OF_ARRAYS = frozenset({SourceKind.FUNCTION, SourceKind.STAGES})
+# Models whose inputs and outputs may be unknown.
+OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 OF_TORCH = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 OF_TENSORFLOW = frozenset({SourceKind.KERAS, SourceKind.SAVEDMODEL})
 # Models whose inner tensors can be read; a callable returns a PyTorch module or a Keras model, or one that is refused.

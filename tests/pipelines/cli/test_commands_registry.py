@@ -30,6 +30,10 @@ def test_a_release_of_a_run_is_pushed_pulled_and_verified(
         assert (pulled.data["model"], pulled.data["version"], pulled.data["is_new"]) == ("tiny", 1, True)
         assert "convert-and-validate verify tiny 1 --repository other" in pulled.out
         assert "verify" not in desk.call("pull", f"{place}:1", "--repository", "other", "--quiet").out
+        moved = desk.json("push", "tiny@prod", f"{place}:prod")
+        assert pushed.data["uploaded"]
+        assert (moved.data["is_new"], moved.data["uploaded"]) == (True, 0)
+        assert "pushed" not in moved.out
         again = desk.call("push", "tiny@prod", place)
         assert again.code == 0
         assert "validated" not in again.out

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import paritygate as pg
+from paritygate import addresses
 from paritygate.__main__ import _run
 from paritygate.addresses import without_secrets
 from paritygate.errors import ParitygateError, UsageError
@@ -86,6 +87,17 @@ def test_a_text_of_backslashes_is_read_fast() -> None:
     text = "http://" + "\\" * 20_000
 
     assert without_secrets(text + " @?") == text + " @?"
+
+
+@pytest.mark.parametrize("address", ["http://a/", "http://", "http:/x:y-", "s3://b.c,"])
+def test_a_text_of_addresses_without_a_blank_is_read_once(address: str) -> None:
+    text = address * 20_000
+
+    for pattern in (addresses._WHOLE, addresses._QUERY):
+        # One match that begins at each address would read the rest each time.
+        assert [found.span() for found in pattern.finditer(text)] == [(0, len(text))]
+    assert without_secrets(f"{text} ?") == f"{text} ?"
+    assert _SECRET not in without_secrets(f"{text}u:{_SECRET}@h?{_SECRET}")
 
 
 def test_what_is_no_secret_stays() -> None:

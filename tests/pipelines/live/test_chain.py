@@ -201,6 +201,16 @@ def test_load_judges_a_chain_by_the_answers_of_the_source(
     assert (data["wrong"], data["answers"]) == ((8, 48) if settings else (0, 96))
 
 
+def test_the_size_of_an_answer_is_limited_for_the_stages_of_the_reference(finished: Desk, films: Films) -> None:
+    called = finished.json(
+        *("load", f"{films.url}/predict", "--against", "tiny@prod", "--reference", "films:served"),
+        *("--samples", "films.jsonl", "--endpoint-json", "films.json", "--max-answer-mb", "0.0001"),
+    )
+
+    assert called.code == 5, str(called)
+    assert called.data["error"]["message"].startswith("stage ")
+
+
 @pytest.mark.parametrize("mean", [0.5, 0.45])
 def test_another_normalisation_of_pictures_is_named_although_its_values_are_many(mean: float) -> None:
     random = np.random.default_rng(2)

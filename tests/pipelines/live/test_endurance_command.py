@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from paritygate.pipelines.live.endurance import drift_of
-from paritygate.pipelines.live.endurance_result import Period
+from paritygate.errors import UsageError
+from paritygate.pipelines.live.endurance import drift_of, endurance
+from paritygate.pipelines.live.endurance_result import EnduranceRequest, Period
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -143,6 +148,7 @@ def test_two_models_are_loaded_at_once_and_each_is_judged_by_itself(
     given = ("--requests", "264", "--without-memory", "--max-batch", "1", "--report", "two.html")
     called = endure("--also", *other, *given, seconds=30)
 
+    assert "tiny: sent 528 requests" in called.err
     both = [called.data, *called.data["also"]]
     assert (called.code, called.data["verdict"], len(both)) == (1, "fail", 2), str(called)
     assert [each["served"]["url"] for each in both] == [served.address, other[0]]
@@ -151,6 +157,24 @@ def test_two_models_are_loaded_at_once_and_each_is_judged_by_itself(
     (reason,) = called.data["reasons"]
     assert reason.startswith(next(each["served"]["url"] for each in both if each["wrong"]))
     assert (finished.folder / "two.html").read_text(encoding="utf-8").count("Over the whole time") == 2
+
+
+def test_progress_names_the_model_whose_file_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(request: EnduranceRequest, *_: object, progress: Progress, **__: object) -> None:
+        progress("running the reference", 0, 0)
+        if request.model == "other":
+            msg = "enough"
+            raise UsageError(msg)
+
+    monkeypatch.setattr("paritygate.pipelines.live.endurance.prepare", prepare)
+    samples = SampleSource(text="x.npz", folder=tmp_path)
+    one = EnduranceRequest(repository=tmp_path, url="http://127.0.0.1:1/a", model="tiny", which=1, samples=samples)
+    shown: list[str] = []
+
+    with pytest.raises(UsageError):
+        endurance(replace(one, also=(replace(one, model="other"),)), progress=lambda doing, *_: shown.append(doing))
+
+    assert shown == ["tiny: running the reference", "other: running the reference"]
 
 
 def test_the_process_of_another_server_is_not_that_of_pid(served: Served, endure: Endure) -> None:

@@ -31,7 +31,7 @@ from paritygate.pipelines.report.summary import (
     variants_in_words,
 )
 from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
-from paritygate.pipelines.report.why import why, why_of_variant
+from paritygate.pipelines.report.why import headline_check, why, why_of_variant
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.signature import TensorSpec
 from paritygate.validate.measure.check import Check
@@ -143,6 +143,16 @@ def test_several_rows_a_hidden_row_and_several_outputs_are_said_right() -> None:
     assert why(many).startswith("12 of 161 rows differ (worst: row '158'): 4.53")
     assert why(hidden).startswith("1 of 161 rows differs: 4.53")
     assert why(two).startswith("logits: 1 of 161 rows differs")
+
+
+def test_the_output_with_most_rows_beyond_a_limit_is_said_first() -> None:
+    checks = _check("exact", output="label", measured=1.0, limit=0.0), _check("max_abs_diff")
+    few, many, all_rows = _output(beyond=1), _output(beyond=157), _output(beyond=None)
+
+    assert headline_check(_result(*checks, outputs={"label": few, "logits": many})) == checks[1]
+    assert headline_check(_result(*checks, outputs={"label": many, "logits": few})) == checks[0]
+    # Its rows are not known.
+    assert headline_check(_result(*checks, outputs={"label": many, "logits": all_rows})) == checks[1]
 
 
 def test_a_pass_has_no_reason_and_an_error_its_first_line() -> None:

@@ -45,6 +45,7 @@ def _call(
     workers: int = 2,
     stop: Callable[[], None] = lambda: None,
     started: list[_Caller] | None = None,
+    replaced: list[LostWorkerError] | None = None,
 ) -> dict[int, int]:
     results: dict[int, int] = {}
     all_started = [] if started is None else started
@@ -57,7 +58,7 @@ def _call(
         results[at] = call.result()
 
     try:
-        call_all([[call] for call in calls], workers, start, done)
+        call_all([[call] for call in calls], workers, start, done, [].append if replaced is None else replaced.append)
     finally:
         assert all(worker.is_closed for worker in all_started)
     return results
@@ -77,8 +78,9 @@ def test_a_worker_makes_one_call_after_the_other_and_a_dead_one_is_replaced() ->
     started: list[_Caller] = []
     _call(*[lambda: 1] * 7, workers=1, started=started)
     assert len(started) == 1
-    _call(_lost_times(1), _lost_times(0), workers=1, started=started)
-    assert len(started) == 3
+    replaced: list[LostWorkerError] = []
+    _call(_lost_times(1), _lost_times(0), workers=1, started=started, replaced=replaced)
+    assert (len(started), [str(err) for err in replaced]) == (3, ["gone"])
 
 
 def test_a_lost_call_is_made_three_times_at_most() -> None:

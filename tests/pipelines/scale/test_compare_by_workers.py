@@ -53,8 +53,8 @@ def recorded(desk: Desk) -> Desk:
     return desk
 
 
-def _of_one_shard(desk: Desk, *more: str) -> Any:  # noqa: ANN401 - JSON data
-    called = desk.call("compare", "reference", "wrong.onnx", *_OPTIONS, *more, "--shard", "1/1", "--out", "part.json")
+def _of_one_shard(desk: Desk, *more: str, model: str = "wrong.onnx") -> Any:  # noqa: ANN401 - JSON data
+    called = desk.call("compare", "reference", model, *_OPTIONS, *more, "--shard", "1/1", "--out", "part.json")
     assert called.code == 0, called
     return without_times(desk.json("merge", "part.json").data)
 
@@ -76,6 +76,33 @@ def test_workers_give_the_verdict_of_one_shard_and_keep_their_process(desk: Desk
     assert without_times(called.data) == wanted
     assert "8 shards" in called.err
     assert 1 <= len(list(desk.folder.glob("pid-*"))) <= 2
+
+
+@pytest.mark.thorough
+@pytest.mark.children
+def test_a_worker_that_is_killed_is_replaced_in_the_open_and_leaves_no_folder(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.onnx()
+    desk.module("slow", _SLOW.replace("IS_SLOW", "False"))
+    samples = ("--samples", "slow:batches")
+    assert desk.call("record", "model.onnx", *samples, "--out", "reference").code == 0
+    wanted = _of_one_shard(desk, *samples, model="model.onnx")
+    killing = _SLOW.replace("import time", "import os\n    import pathlib\n    import signal", 1)
+    killing = killing.replace("IS_SLOW", "number == 3 and not pathlib.Path('killed').exists()")
+    killing = killing.replace('open(f"begun-{time.monotonic_ns()}", "a").close()', "pathlib.Path('killed').touch()")
+    desk.module("slow", killing.replace("time.sleep(120)", "os.kill(os.getpid(), signal.SIGKILL)"))
+    (temporary := desk.folder / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+
+    called = desk.json("compare", "reference", "model.onnx", *_OPTIONS, *samples, "--workers", "2")
+
+    notes = called.data["notes"]
+    assert without_times({**called.data, "notes": notes[:-1]}) == wanted
+    assert notes[-1] == "workers that ended early: 1; others measured their shards again"
+    assert called.err.count("another worker takes over") == 1
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +185,9 @@ def test_nothing_is_lost_where_workers_are_killed(recorded: Desk, tool: list[str
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
             assert driver.wait(600) == 1
-        assert without_times(json.loads((recorded.folder / "said.json").read_bytes())) == wanted
+        found = without_times(json.loads((recorded.folder / "said.json").read_bytes()))
+        # A last note counts the workers that ended early.
+        assert {**found, "notes": found["notes"][: len(wanted["notes"])]} == wanted
     assert killed > 20
 
 

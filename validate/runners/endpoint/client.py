@@ -32,9 +32,9 @@ _UNAVAILABLE = frozenset({429, 502, 503, 504})
 # FastAPI and its kin answer so to a body that does not fit the declared function.
 _MEANINGS = {422: ", since the body that was sent is not as the server declares it"}
 _HINTS = {
-    422: "in a file of --endpoint-json, name the fields that it declares; without one, let it take a request of the "
-    "Open Inference Protocol as it comes (in FastAPI `body: dict`), or serve it at an address such as /predict and "
-    "name its fields with --endpoint-json FILE"
+    422: "serve it at an address such as /predict, and name the fields that it declares in a mapping: "
+    "--endpoint-json FILE, or (name, address, mapping) for a stage. Or let it take a request of the Open Inference "
+    "Protocol as it comes (in FastAPI `body: dict`)"
 }
 _CONNECTIONS = 8
 

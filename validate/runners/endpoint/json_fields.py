@@ -19,8 +19,6 @@ from paritygate.validate.runners.endpoint.json_values import array_of, shown
 from paritygate.validate.runners.endpoint.tensors import as_json_values, is_text
 from paritygate.validate.runners.endpoint.words import in_short
 
-_HINT = "correct the mapping of --endpoint-json, or the server"
-
 
 class JsonFields:
     """One address, with a mapping of fields."""
@@ -51,7 +49,11 @@ class JsonFields:
         body = json.dumps(self._request(feed)).encode()
         content = as_json(self._client.post(self._path, body, {"Content-Type": "application/json"})[1])
         rows = len(next(iter(feed.values())))
-        return {name: self._output(name, content, rows) for name in self._mapping.outputs}
+        try:
+            return {name: self._output(name, content, rows) for name in self._mapping.outputs}
+        except ValueError as err:
+            mapping = self._mapping.file or "in your code"
+            raise BackendError(str(err), hint=f"correct the mapping {mapping}, or the server") from err
 
     def _request(self, feed: Arrays) -> Any:  # noqa: ANN401 - JSON data
         mapping = self._mapping
@@ -69,13 +71,14 @@ class JsonFields:
         return _put(body, mapping.request_rows, rows)
 
     def _output(self, name: str, said: Any, rows: int) -> NDArray[np.generic]:  # noqa: ANN401 - JSON data
+        """Return an output; raise ValueError where the answer does not have it."""
         mapping, path = self._mapping, self._mapping.outputs[name]
         if mapping.response_rows is None:
             return _array(name, _get(name, said, path), mapping.dtype(name))
         items = _get(name, said, mapping.response_rows)
         if not isinstance(items, list) or len(items) != rows:
             seen = f"a list of {len(items)}" if isinstance(items, list) else shown(items)
-            raise BackendError(f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows", hint=_HINT)
+            raise ValueError(f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows")
         return _array(name, [_get(name, item, path) for item in items], mapping.dtype(name))
 
 
@@ -101,7 +104,7 @@ def _put(body: Any, path: str, value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
-    """Return the value at a field; raise BackendError where there is no such field."""
+    """Return the value at a field; raise ValueError where there is no such field."""
     if path == BODY:
         return body
     value = body
@@ -109,7 +112,7 @@ def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
         if not isinstance(value, dict) or name not in value:
             has = in_short(", ".join(value)) if isinstance(value, dict) else shown(value)
             msg = f"the answer has no field {path!r}, which the mapping names for {output} (it has: {has or 'nothing'})"
-            raise BackendError(msg, hint=_HINT)
+            raise ValueError(msg)
         value = value[name]
     return value
 
@@ -118,5 +121,4 @@ def _array(output: str, found: Any, dtype: str) -> NDArray[np.generic]:  # noqa:
     try:
         return array_of(found, dtype)
     except ValueError as err:
-        msg = f"the response cannot be read: {output} is {dtype} by the mapping, but has {err}"
-        raise BackendError(msg, hint=_HINT) from err
+        raise ValueError(f"the response cannot be read: {output} is {dtype} by the mapping, but has {err}") from err

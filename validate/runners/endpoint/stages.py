@@ -53,8 +53,8 @@ class Stage:
             raise failed_on(named, given, err, "check what this stage takes and returns") from err
 
 
-def stages_of(value: object) -> list[Stage] | None:
-    """Return the stages of a list of them; None for anything else.
+def stages_of(value: object, limits: EndpointLimits | None = None) -> list[Stage] | None:
+    """Return the stages of a list of them; None for anything else. The limits apply to each server.
 
     Raises:
         UsageError: An address or the mapping of one is malformed.
@@ -64,14 +64,14 @@ def stages_of(value: object) -> list[Stage] | None:
     return [
         Stage(name=name, call=call)
         if callable(call)
-        else Stage(name=name, call=_ServedStage(name, call, *mapping), address=call)
+        else Stage(name=name, call=_ServedStage(limits or EndpointLimits(), name, call, *mapping), address=call)
         for name, call, *mapping in value
     ]
 
 
 def open_model(loaded: LoadedModel) -> FunctionRunner:
     """Return the stages as one function, ready to run; it raises as that of a function."""
-    stages = stages_of(loaded.model) or []
+    stages = stages_of(loaded.model, loaded.ref.endpoint_limits) or []
 
     def run(inputs: object) -> object:
         return functools.reduce(lambda value, stage: stage.run(value), stages, inputs)
@@ -82,7 +82,10 @@ def open_model(loaded: LoadedModel) -> FunctionRunner:
 class _ServedStage:
     """A model on a server. It takes those arrays of the value before that it needs, and returns its outputs."""
 
-    def __init__(self, name: str, address: str, mapping: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, limits: EndpointLimits, name: str, address: str, mapping: Mapping[str, Any] | None = None
+    ) -> None:
+        self._limits = limits
         self._mapping = None if mapping is None else json_mapping_of(mapping)
         try:
             self._endpoint = parse_endpoint(address, is_mapped=mapping is not None)
@@ -93,8 +96,8 @@ class _ServedStage:
     @functools.cached_property
     def _server(self) -> Server:
         if self._mapping is not None:
-            return JsonFields(self._endpoint, EndpointLimits(), self._mapping)
-        return open_server(self._endpoint, EndpointLimits())
+            return JsonFields(self._endpoint, self._limits, self._mapping)
+        return open_server(self._endpoint, self._limits)
 
     @functools.cached_property
     def _signature(self) -> Signature | None:

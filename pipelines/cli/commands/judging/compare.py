@@ -19,12 +19,9 @@ from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 if TYPE_CHECKING:
     # Read by type checkers alone: a comparison of files loads no repository.
     from paritygate.pipelines.compare.job import ComparisonJob
-    from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.roots import Root
 
-# In these runtimes `diagnose` reads inner tensors.
-_DIAGNOSED = frozenset({"onnxruntime", "torch", "keras", "tensorflow", "openvino", "litert"})
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
     *("--repository", "--time-limit", "--memory-limit", "--shard", "--out", "--engine", "--workers", "--ray-address"),
@@ -192,11 +189,9 @@ def command(
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
     from paritygate.pipelines.report.terminal.printing import print_lines
-    from paritygate.pipelines.report.terminal.screen import command_lines
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
-    from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
     written = Result(form=form, json_target=json_target, reports=reports)
     shown = written.shown(quiet=quiet, verbose=verbose)
@@ -238,18 +233,7 @@ def command(
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
-    written.show_comparison(result, shown)
-    if not quiet:
-        rows = [] if batch_size == DEFAULT_BATCH_SIZE else ["--batch-size", str(batch_size)]
-        fitted = [samples, *_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad), *rows]
-        differing = _differing_samples(result, fitted)
-        sides = ((one, reference, result.reference), (other, candidate, result.candidate))
-        # The text of a release is not a path.
-        if differing and all(
-            model.text == text and not model.is_recorded and side.runtime in _DIAGNOSED for model, text, side in sides
-        ):
-            call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", *differing])
-            print_lines(["next:", *command_lines(call, indent="  ")], err=True)
+    written.show_comparison(result, shown, job)
     if repair is not None and result.verdict == "fail":
         _repair(job, repair, time_limit_s=time_limit, shown=shown)
     elif repair is not None and not quiet:
@@ -290,24 +274,6 @@ def _measure_shard(
         lines.append(f"next, when all {counted(shard.of, 'part')} are there: convert-and-validate merge {parts}")
     print_lines(lines, err=json_target == "-")
     return 0
-
-
-def _differing_samples(result: ComparisonResult, samples: list[str]) -> list[str]:
-    """Return the samples with their options if they differ, else the inputs of a failed probe that were kept."""
-    failed = [check for check in result.checks if check.status == "fail"]
-    if any(check.name == "accepts_inputs" for check in failed):
-        # The candidate would refuse these samples again.
-        return []
-    failures = (item for probe in result.probes.asked.values() for item in probe.failures)
-    of_probe = next(([item.inputs] for item in failures if item.inputs and item.check != "refused"), [])
-    if of_probe and all(check.name.startswith("probe_") for check in failed):
-        return of_probe
-    # Without values that differ, there is no operator to name.
-    return samples if any(check.measured is not None for check in failed) else []
-
-
-def _each(option: str, values: tuple[str, ...]) -> list[str]:
-    return [part for value in values for part in (option, value)]
 
 
 def _repair(job: ComparisonJob, folder: Path, *, time_limit_s: float, shown: Shown) -> None:

@@ -41,6 +41,6 @@ def command(
 
     written = Result(form=form, json_target=json_target, reports=reports)
     shown = written.shown(quiet=quiet, verbose=verbose)
-    result = merge_parts(parts)
-    written.show_comparison(result, shown)
+    job, result = merge_parts(parts)
+    written.show_comparison(result, shown, job)
     return result.exit_code

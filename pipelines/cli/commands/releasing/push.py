@@ -41,9 +41,9 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
     place = parse_reference(reference)
     with progress_of(f"push {model}", is_quiet=quiet) as progress:
         pushed = push(repository, model, which, place, progress)
-    done = "pushed" if pushed.is_new else "there already"
+    done = "pushed" if pushed.uploaded else "tagged, its files were there" if pushed.is_new else "there already"
     status = "validated" if pushed.is_validated else "none, because not every variant passed in its own runtime"
-    end = f"status: {status}" if pushed.is_new else "pull checks its files"
+    end = f"status of the release: {status}" if pushed.is_new else "pull checks its files"
     line = f"{model} version {pushed.version}, tag {pushed.tag}: {done}: {pushed.reference}, {end}"
     print_lines(wrapped(line), err=json_target == "-")
     write_json(json_target, {"schema_version": 1, **to_data(pushed)})

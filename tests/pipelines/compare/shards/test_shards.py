@@ -103,6 +103,43 @@ def test_any_number_of_parts_gives_one_verdict(cut: Desk, model: str, code: int,
         assert called.data[name] == plain.data[name], name
 
 
+def test_a_merged_result_names_the_command_to_diagnose_it_as_the_whole_one_does(cut: Desk) -> None:
+    source = ("--source", "model.onnx")
+
+    whole = cut.call("compare", "reference", "wrong.onnx", *_OPTIONS, *source)
+    merged = _merged(cut, 2, more=source)
+    without = _merged(cut, 2)
+
+    def call(called: Called) -> list[str]:
+        return called.err.partition("next:")[2].replace("\\\n", " ").split()
+
+    assert call(whole)[1:] == ["diagnose", "model.onnx", "wrong.onnx", "--samples", "shard_samples:batches"]
+    assert call(merged) == call(whole)
+    assert call(without) == []
+
+
+@pytest.mark.torch
+def test_outputs_that_no_signature_has_are_shown_by_a_merged_result_too(cut: Desk) -> None:
+    cut.module(
+        "two_outputs",
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.zeros(4, 3))
+
+            def forward(self, x):
+                return {"output_0": x @ self.weight, "cache": [x]}
+        """,
+    )
+    whole = cut.json("compare", "reference", "two_outputs:Net", *_OPTIONS)
+    merged = _merged(cut, _BATCHES + 1, model="two_outputs:Net")
+
+    assert whole.data["outputs_left_out"] == merged.data["outputs_left_out"] == ["cache"]
+
+
 def test_a_pass_without_probes_is_called_so(cut: Desk) -> None:
     assert _shard(cut, 1, 1, model="right.onnx", more=("--edge", "off", "--min-rows", "1")).code == 0
     called = cut.json("merge", "part-1.json", "--quiet")
