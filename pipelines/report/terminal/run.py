@@ -12,7 +12,6 @@ from paritygate.pipelines.release.repository_of_run import promote_command
 from paritygate.pipelines.report.report_data import ReportData, collect_report, run_command
 from paritygate.pipelines.report.summary import run_remarks, run_summary
 from paritygate.pipelines.report.tables.parity import parity_table
-from paritygate.pipelines.report.terminal.benchmark import print_benchmark
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.comparison_details import (
     error_lines,
@@ -60,6 +59,8 @@ def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr
     if not to_stderr:
         print_table(parity_table(report))
     if report.benchmark is not None:
+        from paritygate.pipelines.report.terminal.benchmark import print_benchmark
+
         print_benchmark(report, Shown(is_verbose=True, to_stderr=to_stderr))
     print_failures(outcome.failures, is_verbose=True)
     results, emulated_results = dict(outcome.results), outcome.emulated
