@@ -22,13 +22,13 @@ from pathlib import Path
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
 from paritygate.machine import machine_facts
-from paritygate.pipelines.release.repository import (
+from paritygate.pipelines.release.repository.candidate import (
     Provenance,
     ReleaseCandidate,
     VariantCandidate,
     VariantEvidence,
-    promote,
 )
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.precision import Variant
 from paritygate.signature import Signature, TensorSpec
 
@@ -54,7 +54,7 @@ print(time.perf_counter() - begin, time.process_time() - cpu)
 _VERIFY = """
 import sys, time
 from pathlib import Path
-from paritygate.pipelines.release.repository import verify_release
+from paritygate.pipelines.release.repository.inspect import verify_release
 calls = []
 begin, cpu = time.perf_counter(), time.process_time()
 found = verify_release(Path(sys.argv[1]), sys.argv[2], 1, lambda _, done, total: calls.append(done / total))

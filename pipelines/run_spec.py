@@ -5,32 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError, UsageError
 from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import JobDone
-from paritygate.pipelines.choice.choose import choose_stage
-from paritygate.pipelines.choice.eligibility import LEFT_OUT
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.release.after_command import AfterCommand, run_after_command
 from paritygate.pipelines.release.afterwards import Afterwards
-from paritygate.pipelines.release.promote import (
-    FailedRunError,
-    NothingToRelease,
-    failed_run,
-    is_only_part,
-    promote_command,
-    promote_stage,
-    repository_of,
-)
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.release import StoredRelease
-from paritygate.pipelines.release.repository.rolled_back import RolledBackError
-from paritygate.pipelines.release.signing.keys import SigningKey
-from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
+from paritygate.pipelines.release.repository_of_run import promote_command, repository_of
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
@@ -39,6 +24,7 @@ from paritygate.pipelines.run.stopped import noting_why_it_stops
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.workspace import (
     DEFAULT_ROOT,
+    LEFT_OUT,
     FailedVariant,
     RunFolder,
     required_variants,
@@ -51,6 +37,12 @@ from paritygate.pipelines.spec.names import check_alias
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import with_probes, with_targets
 from paritygate.roots import Root
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.release.after_command import AfterCommand
+    from paritygate.pipelines.release.repository.release import StoredRelease
+    from paritygate.pipelines.release.signing.keys import SigningKey
+    from paritygate.pipelines.release.views.view_updates import ViewUpdate
 
 _NOT_MEASURED = "not measured"
 
@@ -268,7 +260,7 @@ def _run(
         reports=(),
         jobs=() if run.cache is None else tuple(run.cache.done),
     )
-    commit = Commit[StoredRelease]()
+    commit: Commit[StoredRelease] = Commit()
     if before_release is not None:
         commit.prepare = lambda release: before_release(replace(outcome, release=release))
     promoted = _promote(outcome, options, unmet, after, commit)
@@ -281,6 +273,9 @@ def _run(
     )
     views: tuple[ViewUpdate, ...] = ()
     if release is not None:
+        from paritygate.pipelines.release.after_command import run_after_command
+        from paritygate.pipelines.release.views.view_updates import update_views
+
         model, aliases = release.model, release.aliases
         views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=())
         called = after.do("run promote.after", lambda: run_after_command(run, repository, release), otherwise=None)
@@ -309,6 +304,9 @@ def _promote(
     """Release the best passing variant, unless a required one did not pass: then the exit code is not 0."""
     if not options.is_promoting:
         return replace(outcome, not_released="not asked for")
+    from paritygate.pipelines.choice.choose import choose_stage
+    from paritygate.pipelines.release.promote import failed_run, promote_stage
+
     run = outcome.run
     repository = options.repository or repository_of(run, options.root)
     alias = options.alias or run.resolved.spec.promote.alias
@@ -337,6 +335,9 @@ def _without_release(
     outcome: RunOutcome, repository: Root, err: ParitygateError, unmet: Mapping[str, str]
 ) -> RunOutcome:
     """Return the outcome with the reason why there is no release, and what a later release needs."""
+    from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, is_only_part
+    from paritygate.pipelines.release.repository.rolled_back import RolledBackError
+
     if is_only_part(unmet):
         # What was run passed, but the release that was asked for lacks the rest.
         outcome = replace(outcome, exit_code=int(ExitCode.NOT_MEASURED))

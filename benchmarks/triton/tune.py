@@ -30,13 +30,13 @@ from triton_server import TritonServer, free_ports, shadow_of, why_no_server
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json, write_json_atomically
 from paritygate.machine import machine_facts
-from paritygate.pipelines.release.repository import (
+from paritygate.pipelines.release.repository.candidate import (
     Provenance,
     ReleaseCandidate,
     VariantCandidate,
     VariantEvidence,
-    promote,
 )
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.views.publish import publish_view
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.serving.place import Place

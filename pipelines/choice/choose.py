@@ -13,7 +13,7 @@ from paritygate.file_names import check_names
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
 from paritygate.models.recorded_source import size_of_source
-from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption
 from paritygate.pipelines.run.comparisons import MADE_FROM, RAN, StalenessCheck
@@ -60,7 +60,7 @@ def choose_stage(
         limits={**part.limits, **(limits or {})},
         accept=part.accept,
     )
-    choice = choose(current, read_benchmark(run), _sizes(run, current), rules, engines)
+    choice = choose(current, run.benchmark(), _sizes(run, current), rules, engines)
     for candidate in choice.candidates:
         if not candidate.why_not:
             _check_artifact(run, binding, candidate)
@@ -187,17 +187,6 @@ def _check_devices(evidence: Evidence, choice: Choice) -> None:
         if choice.rules.accept:
             msg += f", and nothing that is accepted stands for it ({_reasons_against(choice)})"
         raise UsageError(msg, hint=f"validate on that device first, or name one of: {', '.join(seen) or 'none'}")
-
-
-def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
-    """Return the benchmark of the run, or None; raise InputFileError if it is corrupt."""
-    try:
-        return run.benchmark()
-    except (ValueError, KeyError, TypeError) as err:
-        msg = f"{run.benchmark_file} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(
-            msg, command=f"convert-and-validate benchmark --run {shlex.quote(str(run.folder))}"
-        ) from err
 
 
 def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:

@@ -14,13 +14,11 @@ from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
-from paritygate.pipelines.run.workspace import RunFolder, required_variants, targets_left_out
+from paritygate.pipelines.run.workspace import LEFT_OUT, RunFolder, required_variants, targets_left_out
 from paritygate.precision import Variant
 
 _CPU = "cpu"
 _EMULATED = "emulated"
-# The verdict of a required variant that `--target` left out.
-LEFT_OUT = "left out by --target"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,6 @@ from paritygate.pipelines.cli.formats import Result
 from paritygate.pipelines.cli.unchanged_run import keep_to_say_again
 from paritygate.pipelines.compare.result import error_result
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors
-from paritygate.pipelines.report.terminal.release import print_repositories
 from paritygate.pipelines.report.terminal.run import print_error, print_outcome
 from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, run_spec
@@ -75,6 +74,8 @@ class SpecRuns:
             keep_to_say_again(asked, outcome)
 
     def _list_releases(self) -> None:
+        from paritygate.pipelines.report.terminal.release import print_repositories
+
         with self.written.printing():
             print_repositories(self._repositories, to_stderr=self.shown.to_stderr)
 

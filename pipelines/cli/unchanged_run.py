@@ -44,10 +44,8 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
     `asked` is the request from before the run began.
     """
     # Imported only after a run, because it imports all that runs and releases models.
-    from paritygate.pipelines.release.repository.inspect import read_state
-    from paritygate.pipelines.release.repository.log import log_folder
     from paritygate.pipelines.report.terminal.run import NOT_ASKED_FOR, outcome_screen
-    from paritygate.pipelines.run.benchmark import BENCHMARK
+    from paritygate.pipelines.run.workspace import BENCHMARK
 
     run, cache, release = outcome.run, outcome.run.cache, outcome.release
     benchmark = () if run.benchmark() is None else (BENCHMARK,)
@@ -59,6 +57,9 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
     listed = {run.folder.parent: names_in(str(run.folder.parent))}
     released = {}
     if release is not None and outcome.repository is not None:
+        from paritygate.pipelines.release.repository.inspect import read_state
+        from paritygate.pipelines.release.repository.log import log_folder
+
         # Read before the alias: later moves add a name, and records may be edited. The reference may be a release.
         log, folder = log_folder(outcome.repository, release.model), release.folder
         if not (isinstance(log, Path) and isinstance(folder, Path)):

@@ -11,11 +11,11 @@ from typing import Any
 
 from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.pipelines.past_runs.finding import PastRun
-from paritygate.pipelines.release.promote import repository_of
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.manifest import read_manifest, read_released_evidence
 from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.release.repository.store import release_folder
+from paritygate.pipelines.release.repository_of_run import repository_of
 from paritygate.pipelines.run.released_to import released_to
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.names import check_name

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paritygate.pipelines.release.repository import ReleaseDetails
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.precision import Variant
 
 _NAMESPACE = uuid.UUID("5f1f3c7e-5d0b-4c5b-9a43-0c1e9a8f2b6d")

@@ -16,7 +16,7 @@ import yaml
 from paritygate.errors import UsageError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.release.released_files import released_benchmark
-from paritygate.pipelines.release.repository import ReleaseDetails
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.views.publish import model_to_serve
 from paritygate.pipelines.release.views.request import ViewRequest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,7 +32,7 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, evidence_to_choose_by
-from paritygate.pipelines.choice.eligibility import LEFT_OUT, unmet_requirements
+from paritygate.pipelines.choice.eligibility import unmet_requirements
 from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.compare.redaction import hidden, without_inputs
 from paritygate.pipelines.compare.result import reasons
@@ -48,6 +47,7 @@ from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.release import StoredRelease, promote
 from paritygate.pipelines.release.repository.state import state_of
+from paritygate.pipelines.release.repository_of_run import promote_command
 from paritygate.pipelines.release.signing.keys import SigningKey
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
@@ -57,10 +57,10 @@ from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
 from paritygate.pipelines.run.released_to import note_release_to, write_released_to
 from paritygate.pipelines.run.variant_maker import bases_of
-from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
+from paritygate.pipelines.run.workspace import LEFT_OUT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.precision import Variant
-from paritygate.roots import Root, absolute, is_address, root_of
+from paritygate.roots import Root
 from paritygate.text import is_placeholder
 from paritygate.validate.probes.inputs.survey import SURVEY, SURVEY_FILE
 from paritygate.validate.reference.recording import Recording
@@ -85,25 +85,6 @@ class FailedRunError(NothingToRelease):
         super().__init__(message, hint=hint)
         self.would_release = would_release
         self.note = note
-
-
-def repository_of(run: RunFolder, root: Path) -> Root:
-    """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
-    text = run.resolved.spec.promote.to
-    if is_address(text):
-        return root_of(text)
-    to = Path(text)
-    if to.parts[:1] == DEFAULT_ROOT.parts:
-        return root.joinpath(*to.parts[1:])
-    return run.resolved.folder / to
-
-
-def promote_command(run: RunFolder, repository: Root | None, *options: str) -> str:
-    """Return the command that releases a run, with `--repository` unless the command finds that one by itself."""
-    usual = repository_of(run, DEFAULT_ROOT)
-    is_usual = repository is None or absolute(repository) == absolute(usual)
-    elsewhere = () if is_usual else ("--repository", str(repository))
-    return shlex.join(["convert-and-validate", "promote", "--run", str(run.folder), *elsewhere, *options])
 
 
 def promote_stage(  # noqa: PLR0913 - one argument for each option of the command

@@ -12,7 +12,7 @@ from typing import Any
 
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
-from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
+from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
 from paritygate.pipelines.release.released_files import released_benchmark, released_signature
@@ -345,7 +345,7 @@ def _speeds(
 
     Untrusted timings show nothing, so a declared factor is then not measured.
     """
-    new, old = read_benchmark(run), released_benchmark(released)
+    new, old = run.benchmark(), released_benchmark(released)
     if new is None or old is None:
         side = "the run" if new is None else f"version {released.version}"
         return _Speeds(left_out=(f"{_LATENCY}: {side} has no benchmark",) if pairs else ())

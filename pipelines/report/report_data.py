@@ -11,15 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.models.source import OBJECTS
-from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.choice.choice import Choice
-from paritygate.pipelines.choice.choose import read_benchmark
 from paritygate.pipelines.compare.redaction import hidden, may_say_why
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_MEASURED, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
@@ -29,6 +26,10 @@ from paritygate.validate.measure.check import Status
 from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words import sentence
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.benchmark.result import BenchmarkResult
+    from paritygate.pipelines.choice.choice import Choice
 
 _NOTHING_REQUIRED = "nothing required"
 _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
@@ -143,7 +144,7 @@ def collect_report(
         variants=variants,
         recording=recording,
         release=release,
-        benchmark=read_benchmark(run),
+        benchmark=run.benchmark(),
         marked=_marked(release, choice),
         mark="released" if release is not None else "chosen",
         machines=_machines(variants),

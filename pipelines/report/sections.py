@@ -28,13 +28,6 @@ from paritygate.pipelines.report.tables.run import (
     reference_tables,
     release_table,
 )
-from paritygate.pipelines.report.tables.speed import (
-    footprint_table,
-    measured_speed,
-    speed_lead,
-    speed_notes,
-    speed_table,
-)
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import (
     agreement_table,
@@ -47,7 +40,6 @@ from paritygate.pipelines.report.tables.variants import (
     tolerance_table,
     worst_rows_table,
 )
-from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, tradeoff_of
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.figures import WorstRow
@@ -234,6 +226,8 @@ def release_words(report: ReportData) -> str:
 def _in_release(variant: VariantReport, report: ReportData) -> str:
     words = [variant.name]
     if report.benchmark is not None:
+        from paritygate.pipelines.report.tables.speed import measured_speed
+
         speed, _ = measured_speed(variant, report.benchmark)
         point = None if speed is None else speed.at(report.benchmark.batch_sizes[0], report.benchmark.concurrency[0])
         if point is not None and point.speedup is not None:
@@ -251,32 +245,14 @@ def failed_variants(sections: Iterable[VariantSection]) -> tuple[VariantSection,
     return tuple(sorted(failed, key=lambda section: not section.variant.is_required))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeedSection:
-    """The section on speed; its trade-off may be without points, and `notes` are one sentence each."""
-
-    lead: str
-    tradeoff: Tradeoff
-    tables: tuple[Table, ...]
-    notes: tuple[str, ...]
-
-
-def speed_section(report: ReportData) -> SpeedSection | None:
-    """Return the section; None without a benchmark."""
-    benchmark, tradeoff = report.benchmark, tradeoff_of(report)
-    if benchmark is None or tradeoff is None:
-        return None
-    return SpeedSection(
-        lead=speed_lead(benchmark),
-        tradeoff=tradeoff,
-        tables=(speed_table(report, benchmark), footprint_table(report, benchmark)),
-        notes=speed_notes(report, benchmark),
-    )
-
-
 def contents_of(report: ReportData) -> dict[str, Any]:
     """Return the variables of the templates, by name."""
     sections = variant_sections(report)
+    speed = None
+    if report.benchmark is not None:
+        from paritygate.pipelines.report.speed import speed_section
+
+        speed = speed_section(report, report.benchmark)
     return {
         "report": report,
         "parity": parity_table(report),
@@ -284,7 +260,7 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "earlier": earlier_failures_table(report),
         "elsewhere": other_devices_table(report),
         "release": release_table(report.release, report) if report.release is not None else None,
-        "speed": speed_section(report),
+        "speed": speed,
         "released": release_words(report),
         "sections": sections,
         "failed": failed_variants(sections),

@@ -35,7 +35,7 @@ from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJo
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
-from paritygate.pipelines.run.workspace import RunFolder, required_variants
+from paritygate.pipelines.run.workspace import BENCHMARK, RunFolder, required_variants
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
 from paritygate.precision import Variant
 from paritygate.text import counted
@@ -47,7 +47,6 @@ from paritygate.validate.reference.recording import Recording
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
 # The name of its entry in the cache.
-BENCHMARK = "the benchmark"
 
 
 def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:

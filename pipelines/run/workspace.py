@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
@@ -15,7 +16,6 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import ExitCode, InputFileError, NotAvailableError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
-from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.process.child import DoJob, do_job
@@ -25,8 +25,15 @@ from paritygate.pipelines.spec.schema import LeftOutTargets, ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import needed_backends
 from paritygate.precision import Variant
 
+if TYPE_CHECKING:
+    from paritygate.pipelines.benchmark.result import BenchmarkResult
+
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
+# The benchmark, as the cache names it.
+BENCHMARK = "the benchmark"
+# The verdict of a required variant that `--target` left out.
+LEFT_OUT = "left out by --target"
 # The folder that names the pack of a run, and the key for what was measured here since.
 UNPACKED = "unpacked"
 _SPEC_FILE = "spec.json"
@@ -164,13 +171,20 @@ class RunFolder:
             raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
 
     def benchmark(self) -> BenchmarkResult | None:
-        """Return the benchmark of the run; None if none was made."""
+        """Return the benchmark of the run, None if none was made; an `InputFileError` if it is corrupt."""
         if self.is_without_benchmark or not self.benchmark_file.is_file():
             return None
-        data = read_json(self.benchmark_file)
-        if isinstance(data, dict):
-            data.pop(UNPACKED, None)
-        return BenchmarkResult.read(data)
+        from paritygate.pipelines.benchmark.result import BenchmarkResult
+
+        try:
+            data = read_json(self.benchmark_file)
+            if isinstance(data, dict):
+                data.pop(UNPACKED, None)
+            return BenchmarkResult.read(data)
+        except (ValueError, KeyError, TypeError) as err:
+            msg = f"{self.benchmark_file} is corrupt: {type(err).__name__}: {err}"
+            command = f"convert-and-validate benchmark --run {shlex.quote(str(self.folder))}"
+            raise InputFileError(msg, command=command) from err
 
     def unpacked_mark(self) -> str | None:
         """Return the mark of evidence made here since the run was unpacked; an `InputFileError` if it is corrupt."""

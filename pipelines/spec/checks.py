@@ -15,7 +15,7 @@ from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
 from paritygate.text import hint_of_meant, nearest_first
-from paritygate.validate.detections.measurement import check_match_rules
+from paritygate.validate.detections.rule import check_match_rules
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.measure.decisions import axes_of, check_classes, check_rank
 from paritygate.validate.measure.valid_positions import valid_positions

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from paritygate.convert.checked import FIXERS
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import UsageError
 from paritygate.formats import why_no_bf16
 from paritygate.models.fixed_shape import FixedShape
+from paritygate.pipelines.spec.part import SpecPart
 from paritygate.precision import Variant
 from paritygate.signature import Signature
 from paritygate.text import closest, nearest_first
@@ -27,10 +28,8 @@ DEFAULT_MAX_RUNS = 60
 _Value = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class StaticTarget(BaseModel):
+class StaticTarget(SpecPart):
     """A variant with fixed dims, for devices that compile a model for one shape."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="The variant whose dims are fixed, such as onnx-fp32.")
     static: dict[str, _Size] = Field(min_length=1, description="The size of each dim that is fixed.")
@@ -42,10 +41,8 @@ class StaticTarget(BaseModel):
     )
 
 
-class MixedTarget(BaseModel):
+class MixedTarget(SpecPart):
     """A variant in a lower precision whose few operators that need FP32 are found and kept in it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="The variant: onnx-mixed or openvino-mixed.")
     lower: Literal["fp16", "int8"] = Field(description="The precision of all other operators.")

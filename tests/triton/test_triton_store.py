@@ -23,13 +23,13 @@ from tests.triton.test_triton_traffic import Traffic
 from paritygate.artifact import Artifact
 from paritygate.files import digest_of_files, read_json
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import (
+from paritygate.pipelines.release.repository.candidate import (
     Provenance,
     ReleaseCandidate,
     VariantCandidate,
     VariantEvidence,
-    promote,
 )
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.stores import objects
 from paritygate.pipelines.release.views.places import StorePlace
 from paritygate.pipelines.serving.place import Place

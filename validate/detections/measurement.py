@@ -37,25 +37,6 @@ _SHAPES_OF_ONE = (
 )
 
 
-def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
-    """Raise UsageError unless every matched output exists and has no other rule."""
-    seen: dict[str, str] = {}
-    if len({rule.name for rule in rules}) < len(rules):
-        msg = f"two matches have the same name ({', '.join(rule.name for rule in rules)})"
-        raise UsageError(msg, hint="give each a name of its own")
-    for rule in rules:
-        for output in rule.outputs:
-            if output not in known:
-                msg = f"match {rule.name!r} names {output!r}, which is not an output that is compared"
-                raise UsageError(msg, hint=f"outputs compared are: {', '.join(known) or 'none'}")
-            if output in taken:
-                msg = f"match {rule.name!r} names {output!r}, which {taken[output]} uses already"
-                raise UsageError(msg, hint="remove one of the two, because a matched output has no other rule")
-            if seen.setdefault(output, rule.name) != rule.name:
-                msg = f"matches {seen[output]!r} and {rule.name!r} both name {output!r}"
-                raise UsageError(msg, hint="name each output in only one match")
-
-
 class MatchComparison:
     """Match both sides' detections batch by batch; memory does not grow with the number of rows.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,3 +189,22 @@ def _check_limits(rule: MatchRule) -> None:
     if rule.format not in BOX_FORMATS:
         msg = f"match {name!r}: format {rule.format!r} is not known (allowed: {', '.join(BOX_FORMATS)})"
         raise UsageError(msg, hint="use xyxy for yxyx too: corners in either order")
+
+
+def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
+    """Raise UsageError unless every matched output exists and has no other rule."""
+    seen: dict[str, str] = {}
+    if len({rule.name for rule in rules}) < len(rules):
+        msg = f"two matches have the same name ({', '.join(rule.name for rule in rules)})"
+        raise UsageError(msg, hint="give each a name of its own")
+    for rule in rules:
+        for output in rule.outputs:
+            if output not in known:
+                msg = f"match {rule.name!r} names {output!r}, which is not an output that is compared"
+                raise UsageError(msg, hint=f"outputs compared are: {', '.join(known) or 'none'}")
+            if output in taken:
+                msg = f"match {rule.name!r} names {output!r}, which {taken[output]} uses already"
+                raise UsageError(msg, hint="remove one of the two, because a matched output has no other rule")
+            if seen.setdefault(output, rule.name) != rule.name:
+                msg = f"matches {seen[output]!r} and {rule.name!r} both name {output!r}"
+                raise UsageError(msg, hint="name each output in only one match")

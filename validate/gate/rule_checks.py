@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype, is_integer_dtype
 from paritygate.text import meant
-from paritygate.validate.detections.measurement import check_match_rules
+from paritygate.validate.detections.rule import check_match_rules
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.measure.tolerance import DECISION_LIMITS

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.compare.result import ComparisonResult, error_result, reasons
-from paritygate.pipelines.release.promote import promote_command
+from paritygate.pipelines.release.repository_of_run import promote_command
 from paritygate.pipelines.report.report_data import ReportData, collect_report, run_command
 from paritygate.pipelines.report.summary import run_remarks, run_summary
 from paritygate.pipelines.report.tables.parity import parity_table
-from paritygate.pipelines.report.terminal.benchmark import print_benchmark
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.comparison_details import (
     error_lines,
@@ -23,7 +22,6 @@ from paritygate.pipelines.report.terminal.comparison_details import (
 )
 from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message, print_table
-from paritygate.pipelines.report.terminal.release import after_command_lines, release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.run.workspace import targets_left_out
 from paritygate.text import echo
@@ -47,6 +45,8 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
         _print_errors(outcome, report)
         print_message(_quiet_line(outcome, report), err=shown.to_stderr)
         if outcome.release is not None and outcome.release.is_older:
+            from paritygate.pipelines.report.terminal.release import release_lines
+
             # The served version becomes older, perhaps by mistake.
             print_errors(f"warning: {next(release_lines(outcome.release))}")
         return
@@ -59,6 +59,8 @@ def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr
     if not to_stderr:
         print_table(parity_table(report))
     if report.benchmark is not None:
+        from paritygate.pipelines.report.terminal.benchmark import print_benchmark
+
         print_benchmark(report, Shown(is_verbose=True, to_stderr=to_stderr))
     print_failures(outcome.failures, is_verbose=True)
     results, emulated_results = dict(outcome.results), outcome.emulated
@@ -139,6 +141,8 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
     yield from remark_lines(run_remarks(report), width)
     yield from lines(_verdict_of_run(report))
     if outcome.release is not None:
+        from paritygate.pipelines.report.terminal.release import release_lines
+
         yield from lines(*release_lines(outcome.release, in_run=True))
     elif outcome.not_released != NOT_ASKED_FOR or width is None:
         yield from lines(f"not released: {outcome.not_released}")
@@ -166,6 +170,8 @@ def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | N
 def _after_lines(outcome: RunOutcome, *, is_failure: bool = False) -> Iterator[str]:
     """Yield how the command after the release ended; with `is_failure` only if it failed."""
     if outcome.after is not None and (outcome.after.problem or not is_failure):
+        from paritygate.pipelines.report.terminal.release import after_command_lines
+
         yield from after_command_lines(outcome.after, promote_command(outcome.run, outcome.repository))
 
 
@@ -195,6 +201,8 @@ def _reused(outcome: RunOutcome) -> Iterator[str]:
 def _next_command(outcome: RunOutcome) -> str:
     """Return the command that follows a successful run; empty if its advice has one."""
     if outcome.release is not None and outcome.repository is not None:
+        from paritygate.pipelines.report.terminal.release import show_command
+
         return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
     if outcome.not_released == NOT_ASKED_FOR and outcome.exit_code == 0:
         is_part = targets_left_out(outcome.run)

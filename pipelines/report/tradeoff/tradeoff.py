@@ -42,11 +42,8 @@ class Tradeoff:
     left_out: tuple[str, ...]
 
 
-def tradeoff_of(report: ReportData) -> Tradeoff | None:
-    """Return the contents of the chart; None without a benchmark."""
-    benchmark = report.benchmark
-    if benchmark is None:
-        return None
+def tradeoff_of(report: ReportData, benchmark: BenchmarkResult) -> Tradeoff:
+    """Return the contents of the chart."""
     items = [_point(variant, report, benchmark) for variant in report.variants]
     points = tuple(item for item in items if isinstance(item, TradeoffPoint))
     side_by_side = f" and concurrency {benchmark.concurrency[0]}" if benchmark.concurrency[0] != 1 else ""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.pipelines.release.repository import Record, RecordKind, ReleaseDetails, StoredRelease
-from paritygate.pipelines.release.repository.inspect import show
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show
+from paritygate.pipelines.release.repository.record import Record, RecordKind
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release, print_release_details
 from paritygate.validate.measure.bounds import upper_bound_text

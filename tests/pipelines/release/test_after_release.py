@@ -18,6 +18,7 @@ from paritygate.pipelines.release import promote as promotion
 from paritygate.pipelines.release.repository import log, release
 from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.release.stores import disk, staging
+from paritygate.pipelines.release.views import view_updates
 from paritygate.pipelines.report.terminal import release as summary
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _OF_PROMOTE = [*_OF_ALL, (moving, "update_views"), (moving, "print_view_updates"
 _OF_RUN = [
     *_OF_ALL,
     (runs, "write_reports"),
-    (runs, "update_views"),
+    (view_updates, "update_views"),
     (runs, "_close_cache"),
     (running, "print_outcome"),
 ]

@@ -103,9 +103,7 @@ def _read(report: ReportData) -> BenchmarkResult:
 
 
 def _tradeoff(report: ReportData) -> Tradeoff:
-    found = tradeoff_of(report)
-    assert found is not None
-    return found
+    return tradeoff_of(report, _read(report))
 
 
 def test_the_source_comes_first_and_then_the_variants_at_each_batch_size(report: ReportData) -> None:

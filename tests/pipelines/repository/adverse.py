@@ -24,9 +24,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.release.repository import ReleaseCandidate, collection, point_alias, promote, roll_back
-from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository import collection
+from paritygate.pipelines.release.repository.aliases import Note, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate
 from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import promote
 
 _GROWING = {"os.mkdir", "os.link"}
 _CHANGING = {*_GROWING, "os.rename", "os.remove", "os.rmdir", "os.chmod"}

@@ -26,8 +26,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.release.repository import ReleaseCandidate, collection, point_alias, promote, roll_back
-from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository import collection
+from paritygate.pipelines.release.repository.aliases import Note, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.stores import objects
 from paritygate.roots import Root, root_of
 

@@ -20,7 +20,13 @@ from tests.pipelines.repository import servers
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
-from paritygate.pipelines.release.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence, log
+from paritygate.pipelines.release.repository import log
+from paritygate.pipelines.release.repository.candidate import (
+    Provenance,
+    ReleaseCandidate,
+    VariantCandidate,
+    VariantEvidence,
+)
 from paritygate.pipelines.release.stores import objects
 from paritygate.precision import Variant
 from paritygate.roots import Address, Root

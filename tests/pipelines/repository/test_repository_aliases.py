@@ -10,19 +10,13 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
 from paritygate.files import MARKER
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    aliases,
-    list_models,
-    point_alias,
-    promote,
-    read_records,
-    release,
-    roll_back,
-    state_of,
-)
-from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository import aliases, release
+from paritygate.pipelines.release.repository.aliases import Note, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.release.repository.inspect import list_models
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import promote
+from paritygate.pipelines.release.repository.state import state_of
 
 Make = Callable[..., ReleaseCandidate]
 _MODEL = "klue-sts"

@@ -11,19 +11,13 @@ import pytest
 
 from paritygate.errors import UsageError
 from paritygate.files import MARKER
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    collection,
-    list_models,
-    point_alias,
-    promote,
-    read_records,
-    roll_back,
-    verify_release,
-)
-from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository import collection
+from paritygate.pipelines.release.repository.aliases import Note, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.inspect import list_models, verify_release
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.roots import Root
 

@@ -19,13 +19,9 @@ from tests.small_disk import small_disk_at
 
 from paritygate.errors import StorageError
 from paritygate.files import MARKER
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    list_models,
-    promote,
-    show,
-    verify_release,
-)
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.stores import staging as stages
 from paritygate.pipelines.release.stores.disk import DiskStore
 

@@ -9,7 +9,9 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import MARKER
-from paritygate.pipelines.release.repository import ReleaseCandidate, list_models, promote, show, verify_release
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.release import promote
 
 Make = Callable[..., ReleaseCandidate]
 

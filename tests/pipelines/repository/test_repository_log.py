@@ -9,8 +9,9 @@ import pytest
 
 from paritygate.codec import to_data
 from paritygate.errors import RepositoryError, StorageError
-from paritygate.pipelines.release.repository import ModelState, Record, RecordKind, read_records, state_of
-from paritygate.pipelines.release.repository.log import append_record
+from paritygate.pipelines.release.repository.log import append_record, read_records
+from paritygate.pipelines.release.repository.record import Record, RecordKind
+from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.stores.staging import staging_folder
 
 _TIME = "2025-01-01T00:00:00.000000+00:00"

@@ -16,14 +16,10 @@ import pytest
 
 from paritygate.errors import RepositoryError
 from paritygate.files import read_json
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    list_models,
-    promote,
-    read_records,
-    verify_release,
-)
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, verify_release
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import promote
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

@@ -23,16 +23,10 @@ from paritygate.errors import (
     UsageError,
 )
 from paritygate.files import digest_of_files
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    list_models,
-    promote,
-    read_records,
-    show,
-    verify_release,
-)
-from paritygate.pipelines.release.repository.release import next_version
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import next_version, promote
 
 MakeVariant = Callable[..., VariantCandidate]
 Make = Callable[..., ReleaseCandidate]

@@ -11,24 +11,14 @@ from typing import Any
 import pytest
 
 from paritygate.errors import ArtifactIntegrityError, ExitCode, RepositoryError
-from paritygate.pipelines.release.repository import (
-    Record,
-    RecordKind,
-    ReleaseCandidate,
-    VariantCandidate,
-    list_models,
-    point_alias,
-    promote,
-    read_records,
-    release,
-    roll_back,
-    show,
-    verify_release,
-)
-from paritygate.pipelines.release.repository.aliases import Note
-from paritygate.pipelines.release.repository.log import append_record
+from paritygate.pipelines.release.repository import release
+from paritygate.pipelines.release.repository.aliases import Note, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.log import append_record, read_records
 from paritygate.pipelines.release.repository.manifest import read_file
-from paritygate.pipelines.release.repository.record import utc_now
+from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import staging_folder

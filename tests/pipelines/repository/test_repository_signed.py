@@ -17,20 +17,13 @@ from paritygate.errors import InputFileError, UsageError
 from paritygate.files import digest_of_bytes, json_bytes, read_json
 from paritygate.pipelines.cli.signing import signing_key
 from paritygate.pipelines.process.child import environment_of_child
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    StoredRelease,
-    VariantCandidate,
-    list_models,
-    promote,
-    read_records,
-    roll_back,
-    show,
-    verify_release,
-)
-from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository.aliases import Note, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
 from paritygate.pipelines.release.repository.collection import collect
 from paritygate.pipelines.release.repository.commit import Commit
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import StoredRelease, promote
 from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.signing.keys import (
     SigningKey,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.errors import RepositoryError
-from paritygate.pipelines.release.repository import ModelState, Record, RecordKind, state_of
+from paritygate.pipelines.release.repository.record import Record, RecordKind
+from paritygate.pipelines.release.repository.state import ModelState, state_of
 
 _TIME = "2025-01-01T00:00:00.000000+00:00"
 _ALIASES = ("prod", "canary")

@@ -13,22 +13,14 @@ import pytest
 from tests.pipelines.repository.conftest import SECRET
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    collection,
-    list_models,
-    point_alias,
-    promote,
-    read_records,
-    release,
-    roll_back,
-    show,
-    verify_release,
-)
-from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository import collection, release
+from paritygate.pipelines.release.repository.aliases import Note, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.record import digest_of_record
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.stores import client as clients
 from paritygate.pipelines.release.stores import objects
 from paritygate.pipelines.release.stores.opening import store_of

@@ -12,17 +12,13 @@ from typing import Any
 
 import pytest
 
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    collection,
-    list_models,
-    promote,
-    read_records,
-    state_of,
-    verify_release,
-)
+from paritygate.pipelines.release.repository import collection
 from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, verify_release
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import promote
+from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.roots import Address, Root
 

@@ -15,7 +15,9 @@ from tests.pipelines.repository import servers
 from tests.pipelines.repository.proxy import FAULTS, Proxy, proxy
 
 from paritygate.errors import ExitCode, StorageError
-from paritygate.pipelines.release.repository import ReleaseCandidate, list_models, promote, verify_release
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate
+from paritygate.pipelines.release.repository.inspect import list_models, verify_release
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.stores import client as clients
 from paritygate.pipelines.release.stores import objects
 from paritygate.roots import Address

@@ -15,14 +15,13 @@ from click.testing import CliRunner, Result
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import (
+from paritygate.pipelines.release.repository.candidate import (
     Provenance,
     ReleaseCandidate,
-    StoredRelease,
     VariantCandidate,
     VariantEvidence,
-    promote,
 )
+from paritygate.pipelines.release.repository.release import StoredRelease, promote
 from paritygate.precision import Variant
 from paritygate.roots import Root
 from paritygate.signature import Dim, Signature, TensorSpec

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import ChangedViewError, ExitCode
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours, with_body
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 
 _KINDS = {
     "triton": (),

@@ -18,7 +18,7 @@ from tests.pipelines.serving.manifest_rules import NOT_MEASURED, lint
 from paritygate.errors import ChangedViewError, StorageError, UsageError
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.stores import objects as object_stores
 from paritygate.pipelines.release.stores.disk import DiskStore
 from paritygate.pipelines.serving.manifests import REPOSITORY, SERVERS, USER

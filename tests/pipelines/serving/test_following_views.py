@@ -17,7 +17,7 @@ from tests.pipelines.serving.conftest import SIGNATURE
 import paritygate as pg
 from paritygate.errors import ChangedViewError, ExitCode, StorageError, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import update_views
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.protobuf import data_of

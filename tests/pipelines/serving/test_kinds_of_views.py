@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.serving import SERVERS
 
 _OPTIONS = {

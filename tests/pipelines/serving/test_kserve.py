@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 

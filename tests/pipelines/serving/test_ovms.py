@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from paritygate.errors import ArtifactIntegrityError, ChangedViewError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.publish import PublishedView, publish_view
 from paritygate.pipelines.release.views.request import ViewRequest
 

@@ -11,7 +11,7 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view
 from paritygate.signature import Dim, Signature, TensorSpec

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import ArtifactIntegrityError, ExitCode, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.spec.loading import parse_spec
 
 

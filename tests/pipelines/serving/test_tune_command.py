@@ -24,7 +24,7 @@ from tests.pipelines.serving.conftest import SIGNATURE
 from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.live.loops import Sent, Window
-from paritygate.pipelines.release.repository import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import update_views
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text

@@ -11,7 +11,7 @@ import yaml
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
-from paritygate.pipelines.release.promote import repository_of
+from paritygate.pipelines.release.repository_of_run import repository_of
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.loading import load_spec, load_spec_to_run, packaged_specs, parse_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec

@@ -24,9 +24,9 @@ from paritygate.validate.detections.boxes import (
 )
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, failed_match, judge_matches
-from paritygate.validate.detections.measurement import MatchComparison, check_match_rules
+from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.repeats import MatchRepeats, changed_detections
-from paritygate.validate.detections.rule import MatchRule, make_match_rule, parse_match_rule
+from paritygate.validate.detections.rule import MatchRule, check_match_rules, make_match_rule, parse_match_rule
 from paritygate.validate.words.sentence import render
 
 if TYPE_CHECKING:

@@ -73,9 +73,9 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
     """
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.promote import repository_of
     from paritygate.pipelines.release.regression import FIRST_RELEASE, compare_with_release, first_release
     from paritygate.pipelines.release.repository.inspect import show
+    from paritygate.pipelines.release.repository_of_run import repository_of
     from paritygate.pipelines.report.terminal.gate import print_held
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.spec.against import parse_factors

@@ -87,9 +87,10 @@ def command(
     from paritygate.pipelines.cli.moving import move_and_follow
     from paritygate.pipelines.cli.signing import signing_key
     from paritygate.pipelines.release.after_command import run_after_command
-    from paritygate.pipelines.release.promote import promote_command, promote_stage, repository_of
+    from paritygate.pipelines.release.promote import promote_stage
     from paritygate.pipelines.release.repository.commit import Commit
     from paritygate.pipelines.release.repository.release import StoredRelease
+    from paritygate.pipelines.release.repository_of_run import promote_command, repository_of
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release
     from paritygate.pipelines.spec.limits import parse_constraints

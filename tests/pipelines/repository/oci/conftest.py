@@ -14,7 +14,8 @@ from tests.pipelines.repository.oci.registries import (
     small_registry,
 )
 
-from paritygate.pipelines.release.repository import ReleaseCandidate, promote
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate
+from paritygate.pipelines.release.repository.release import promote
 
 
 @pytest.fixture(autouse=True)

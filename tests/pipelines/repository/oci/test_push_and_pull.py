@@ -21,17 +21,12 @@ from paritygate.pipelines.release.oci import registry as registry_module
 from paritygate.pipelines.release.oci.pull import Pulled, pull
 from paritygate.pipelines.release.oci.push import STATUS, Pushed, push
 from paritygate.pipelines.release.oci.reference import parse_reference
-from paritygate.pipelines.release.repository import (
-    ReleaseCandidate,
-    VariantCandidate,
-    list_models,
-    promote,
-    read_records,
-    show,
-    verify_release,
-)
 from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository.candidate import ReleaseCandidate, VariantCandidate
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.repository.signature import SignatureStatus
 from paritygate.pipelines.release.signing.keys import read_signing_key, read_verifying_key
 from paritygate.pipelines.release.stores.disk import digests_below
