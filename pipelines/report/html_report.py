@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paritygate.pipelines.report.drawings.plot import WIDTH
+from paritygate.pipelines.report.html_page import html_page
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.sections import VariantSection, contents_of
-from paritygate.pipelines.report.tables.table import SYMBOLS
-from paritygate.pipelines.report.templating import Markup, template_environment
-from paritygate.text import printable
+from paritygate.pipelines.report.templating import Markup
 
 if TYPE_CHECKING:
     from paritygate.pipelines.report.against.side_by_side import SideBySide
@@ -56,14 +54,12 @@ def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Marku
 
 def render_html_against(both: SideBySide) -> str:
     """Return the comparison of two runs as a self-contained HTML page."""
-    return template_environment(printable).get_template("against.html.j2").render(both=both, symbols=SYMBOLS)
+    return html_page("against", both=both)
 
 
 def _told(section: VariantSection, *, is_drawn: bool) -> Markup:
-    template = template_environment(printable).get_template("variant.html.j2")
-    return Markup(template.render(symbols=SYMBOLS, plot_width=WIDTH, section=section, is_drawn=is_drawn))
+    return Markup(html_page("variant", section=section, is_drawn=is_drawn))
 
 
 def _page(contents: Mapping[str, Any], told: Mapping[str, Markup]) -> str:
-    template = template_environment(printable).get_template("report.html.j2")
-    return template.render(contents, symbols=SYMBOLS, told=told)
+    return html_page("report", **contents, told=told)
