@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_json, to_data
 from paritygate.text import HIDDEN
 from paritygate.validate.words import sentence
 
@@ -37,6 +37,8 @@ _WHOLE = frozenset({
 _OF_ROWS = frozenset({
     "cells", "examples", "flips", "grid", "index", "inputs", "looks_like", "max_row_rel_id", "row_id",
 })  # fmt: skip
+# A mapping with one of these has fields that depend on others.
+_REMADE = frozenset({"failed", "health", "hint", "not_run_here", "row_id", "verdict", "words"})
 # The samples name these values, so their names become numbers.
 _BY_STRATUM = "strata"
 # Errors of a machine or a model, before any row is read.
@@ -67,29 +69,31 @@ def without_inputs(data: Any) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, str):
         return value if not value or key in _TEXTS else HIDDEN
     if isinstance(value, list):
         return [_of(key, item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
     if key in _WHOLE:
         return dict(value)
     if key == _BY_STRATUM:
         return _numbered("stratum", {name: _numbered("value", values) for name, values in value.items()})
     fields = {name: _field(name, item) for name, item in value.items()}
-    return {**fields, **_words_of(value, fields), **_reasons_of(value)}
+    if not _REMADE.isdisjoint(value):
+        fields.update(_words_of(value, fields))
+        fields.update(_reasons_of(value))
+    return fields
 
 
 def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of sentences, made anew, and empty fields of a single row."""
+    """Return the texts of sentences, made anew, and empty fields of a single row."""
     fields: dict[str, Any] = {}
     if "row_id" in value:
         # Outputs of one row; of detections, these are counts.
         fields.update(actual=None, expected=None)
-    if isinstance(value.get("words"), list):
-        words = sentence.without_inputs(value["words"])
-        fields.update(words=to_data(words), **({"detail": sentence.render(words)} if "detail" in value else {}))
+    if isinstance(value.get("words"), list) and "detail" in value:
+        fields.update(detail=sentence.render(whole["words"]))
     if isinstance(value.get("health"), list):
         texts = {item["name"]: sentence.render(item["words"]) for item in whole.get("health_checks", ())}
         fields.update(health=[[name, texts.get(name, HIDDEN)] for name, _ in value["health"]])
@@ -117,6 +121,8 @@ def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _field(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
+    if key == "words" and isinstance(value, list):
+        return to_data(sentence.without_inputs(value))
     if key in _OF_ROWS and not (isinstance(value, Mapping) and key in {"examples", "inputs"}):
         return [] if isinstance(value, list) else "" if isinstance(value, str) else None
     return _of(key, value)
@@ -132,4 +138,4 @@ def _is_without_inputs(error: Mapping[str, Any]) -> bool:
 
 def hidden(value: _T) -> _T:
     """Return a result or evidence without data of the user."""
-    return from_data(type(value), without_inputs(to_data(value)))
+    return from_json(type(value), without_inputs(to_data(value)))

@@ -59,12 +59,17 @@ _NEAR_LIMIT = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputSection:
-    """One output of a variant; `remark` describes it where there are no drawings."""
+    """One output of a variant; `remark` describes it where there are no drawings, which only a page in HTML has."""
 
     name: str
-    drawings: tuple[Plot, ...]
+    output: OutputResult
     remark: str
     tables: tuple[Table, ...]
+
+    @property
+    def drawings(self) -> tuple[Plot, ...]:
+        """The drawings, made anew."""
+        return drawings_of(self.output)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,9 +188,7 @@ def _output(name: str, output: OutputResult, result: ComparisonResult) -> Output
         tables.insert(0, difference_table(output))
     if any(row.row_id and _says_something(row) for row in output.worst_rows):
         tables.append(worst_rows_table(output))
-    return OutputSection(
-        name=name, drawings=drawings_of(output), remark=_remark(name, output, result), tables=tuple(tables)
-    )
+    return OutputSection(name=name, output=output, remark=_remark(name, output, result), tables=tuple(tables))
 
 
 def _says_something(row: WorstRow) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Next to the word, so that no verdict depends on colour alone.
 SYMBOLS = {
@@ -23,8 +24,7 @@ SYMBOLS = {
 _OTHER_SYMBOL = "○"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One cell: `kind` is `text`, `figure` (aligned to the right), `code` or `status`.
 
     `anchor` is the target of a link in the page, `remark` a word behind in brackets, `symbol` that of a status; each
