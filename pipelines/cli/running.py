@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
@@ -46,7 +45,7 @@ class SpecRuns:
             return
         after, release = self.written.after, outcome.release
         after.take(release.in_words if release and release.record is not None else "", outcome.left_out)
-        entry = after.do("describe the run", outcome.to_json, otherwise=None)
+        entry = after.do("describe the run", outcome.to_json, otherwise={})
         after.do("print the result", lambda: self._show(outcome, entry, asked), otherwise=None)
         self._codes.append(outcome.exit_code)
         self._entries.append(entry or {"model": spec.name})
@@ -69,12 +68,12 @@ class SpecRuns:
         entries = [*self._entries, *(outcome.to_json() for outcome in outcomes)]
         return {"schema_version": 1, "exit_code": worst_code(list(codes)), "runs": entries}
 
-    def _show(self, outcome: RunOutcome, entry: Mapping[str, Any] | None, asked: AskedOfRun | None) -> None:
+    def _show(self, outcome: RunOutcome, entry: dict[str, object], asked: AskedOfRun | None) -> None:
         report = outcome.report()
         with self.written.printing():
             print_outcome(outcome, report, self.shown)
         self.written.add_outcome(outcome, report)
-        if asked is not None and entry is not None and not outcome.left_out:
+        if asked is not None and entry and not outcome.left_out:
             keep_to_say_again(asked, outcome, entry, report)
 
     def _list_releases(self) -> None:

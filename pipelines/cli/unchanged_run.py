@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paritygate.codec import to_data
 from paritygate.pipelines.cache.finished_run import (
@@ -40,7 +40,7 @@ def replay_last_run(asked: Sequence[AskedOfRun], written: Result, shown: Shown) 
     return True
 
 
-def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome, entry: Mapping[str, Any], report: ReportData) -> None:
+def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome, entry: Mapping[str, object], report: ReportData) -> None:
     """Cache the outcome of a run while nothing changes, unless the next run may differ.
 
     `asked` is the request from before the run began, `entry` the outcome as JSON data.

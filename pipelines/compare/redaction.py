@@ -37,8 +37,6 @@ _WHOLE = frozenset({
 _OF_ROWS = frozenset({
     "cells", "examples", "flips", "grid", "index", "inputs", "looks_like", "max_row_rel_id", "row_id",
 })  # fmt: skip
-# A mapping with one of these has fields that depend on others.
-_REMADE = frozenset({"failed", "health", "hint", "not_run_here", "row_id", "verdict", "words"})
 # The samples name these values, so their names become numbers.
 _BY_STRATUM = "strata"
 # Errors of a machine or a model, before any row is read.
@@ -80,10 +78,7 @@ def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
     if key == _BY_STRATUM:
         return _numbered("stratum", {name: _numbered("value", values) for name, values in value.items()})
     fields = {name: _field(name, item) for name, item in value.items()}
-    if not _REMADE.isdisjoint(value):
-        fields.update(_words_of(value, fields))
-        fields.update(_reasons_of(value))
-    return fields
+    return {**fields, **_words_of(value, fields), **_reasons_of(value)}
 
 
 def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # As Jinja2 writes them.
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
+_FIGURE = ' class="figure"'
 _WORDS = frozenset({"not measured", "not finite", "no rule"})
 # Longer texts may be broken.
 _FIGURE_LENGTH, _TEXT_LENGTH = 18, 24
@@ -50,21 +51,23 @@ def _badge(word: str) -> Markup:
 def _table(table: Table, name: str, kind: str = "") -> Markup:
     """Return a table; `name` is its id in the page, `kind` the class of its style."""
     kind = kind or ("pairs" if table.is_facts else "")
-    lines = [
-        f'<div class="scroll" role="group" tabindex="0" aria-labelledby="{name}">',
-        f'<table class="{kind}">' if kind else "<table>",
-        f'<caption id="{name}"><span>{_escaped(table.caption)}</span></caption>',
-        "<thead><tr>",
-    ]
-    for column in table.columns:
-        place = ' class="figure"' if column.is_figure else ""
-        lines.append(f'<th scope="col"{place}>{_escaped(column.title)}</th>')
-    lines += ["</tr></thead>", "<tbody>"]
-    for first, *others in table.rows:
-        lines += ["<tr>", f'<th scope="row"{_classes(first)}>{_content(first)}</th>']
-        lines += [f"<td{_classes(cell)}>{_content(cell)}</td>" for cell in others]
-        lines.append("</tr>")
-    return Markup("\n".join([*lines, "</tbody>", "</table>", "</div>", ""]))
+    style = f' class="{kind}"' if kind else ""
+    heads = (
+        f'<th scope="col"{_FIGURE if column.is_figure else ""}>{_escaped(column.title)}</th>\n'
+        for column in table.columns
+    )
+    return Markup(
+        f'<div class="scroll" role="group" tabindex="0" aria-labelledby="{name}">\n<table{style}>\n'
+        f'<caption id="{name}"><span>{_escaped(table.caption)}</span></caption>\n'
+        f"<thead><tr>\n{''.join(heads)}</tr></thead>\n<tbody>\n"
+        f"{''.join(map(_row, table.rows))}</tbody>\n</table>\n</div>\n"
+    )
+
+
+def _row(row: tuple[Cell, ...]) -> str:
+    first, *others = row
+    cells = "".join(f"<td{_classes(cell)}>{_content(cell)}</td>\n" for cell in others)
+    return f'<tr>\n<th scope="row"{_classes(first)}>{_content(first)}</th>\n{cells}</tr>\n'
 
 
 def _content(cell: Cell) -> str:
@@ -84,10 +87,8 @@ def _content(cell: Cell) -> str:
 
 def _classes(cell: Cell) -> str:
     if cell.kind == "figure":
-        is_wide, is_words = len(cell.text) > _FIGURE_LENGTH, cell.text in _WORDS
-        names = ["figure", *["words"] * is_words, *["wide"] * is_wide]
+        names = "figure" + " words" * (cell.text in _WORDS) + " wide" * (len(cell.text) > _FIGURE_LENGTH)
     else:
-        names = ["long"] * (len(cell.text) > _TEXT_LENGTH)
-    if cell.text == "-":
-        names.append("nothing")
-    return f' class="{" ".join(names)}"' if names else ""
+        names = "long" * (len(cell.text) > _TEXT_LENGTH)
+    names += " nothing" * (cell.text == "-")
+    return f' class="{names.strip()}"' if names else ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from paritygate.pipelines.report.html_page import html_page
 from paritygate.pipelines.report.report_data import ReportData
@@ -30,11 +30,11 @@ def render_html(report: ReportData) -> str:
 
         contents["layout"] = layout_of(speed.tradeoff.points)
     sections: tuple[VariantSection, ...] = contents["sections"]
-    page = _page(contents, {section.anchor: _told(section, is_drawn=True) for section in sections})
+    page = html_page("report", **contents, told={item.anchor: _told(item, is_drawn=True) for item in sections})
     if len(page.encode()) <= _MOST_BYTES:
         return page
-    room = _MOST_BYTES - len(_page(contents, {}).encode())
-    return _page(contents, _what_fits(sections, room))
+    room = _MOST_BYTES - len(html_page("report", **contents, told={}).encode())
+    return html_page("report", **contents, told=_what_fits(sections, room))
 
 
 def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Markup]:
@@ -59,7 +59,3 @@ def render_html_against(both: SideBySide) -> str:
 
 def _told(section: VariantSection, *, is_drawn: bool) -> Markup:
     return Markup(html_page("variant", section=section, is_drawn=is_drawn))
-
-
-def _page(contents: Mapping[str, Any], told: Mapping[str, Markup]) -> str:
-    return html_page("report", **contents, told=told)
