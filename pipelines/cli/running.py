@@ -45,7 +45,7 @@ class SpecRuns:
             return
         after, release = self.written.after, outcome.release
         after.take(release.in_words if release and release.record is not None else "", outcome.left_out)
-        entry = after.do("describe the run", outcome.to_json, otherwise={})
+        entry: dict[str, object] = after.do("describe the run", outcome.to_json, otherwise={})
         after.do("print the result", lambda: self._show(outcome, entry, asked), otherwise=None)
         self._codes.append(outcome.exit_code)
         self._entries.append(entry or {"model": spec.name})
