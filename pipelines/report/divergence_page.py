@@ -8,7 +8,7 @@ from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.drawings.graph import graph_plot
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.html_page import html_page
-from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.tables.table import table_of
 from paritygate.text import counted
 from paritygate.validate.divergence.result import EQUAL, Divergence
 
@@ -42,7 +42,7 @@ def write_divergence_page(divergence: Divergence, path: Path, *, reference: str,
         title=f"{candidate} against {reference}",
         verdict=_VERDICTS[divergence.outcome == EQUAL],
         why=divergence.detail or why,
-        places=of_texts("Places at which the models part", titles, places) if places else None,
+        places=table_of("Places at which the models part", titles, places) if places else None,
         graphs=drawings,
         unknown=", ".join(divergence.not_located),
     )
