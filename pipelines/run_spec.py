@@ -16,6 +16,7 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository_of_run import promote_command, repository_of
+from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
@@ -106,6 +107,10 @@ class RunOutcome:
     def version(self) -> int | None:
         """The released version; None without a release."""
         return None if self.release is None else self.release.version
+
+    def report(self) -> ReportData:
+        """Return the data of its report; may raise InputFileError."""
+        return collect_report(self.run, release=None if self.release is None else to_data(self.release))
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as JSON data."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.release.afterwards import Afterwards
     from paritygate.pipelines.report.ci.cases import Suite
+    from paritygate.pipelines.report.report_data import ReportData
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run_spec import RunOutcome
     from paritygate.pipelines.spec.schema import ResolvedSpec
@@ -103,16 +104,14 @@ class Result:
         finally:
             echo(f"::{token}::")
 
-    def add_outcome(self, outcome: RunOutcome) -> None:
+    def add_outcome(self, outcome: RunOutcome, report: ReportData) -> None:
         """Add the outcome of a run."""
         if self.form not in {"junit", "github"}:
             return
-        from paritygate.codec import to_data
         from paritygate.pipelines.report.ci.cases import suites_of_run
         from paritygate.pipelines.report.markdown_report import render_markdown
-        from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
+        from paritygate.pipelines.report.report_data import report_without_inputs
 
-        report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
         if outcome.run.resolved.hides_inputs(is_leaving=True):
             report = report_without_inputs(report)
         problem = outcome.not_released

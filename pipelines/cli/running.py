@@ -44,9 +44,10 @@ class SpecRuns:
             return
         after, release = self.written.after, outcome.release
         after.take(release.in_words if release and release.record is not None else "", outcome.left_out)
-        after.do("print the result", lambda: self._show(outcome, asked), otherwise=None)
+        entry: dict[str, object] = after.do("describe the run", outcome.to_json, otherwise={})
+        after.do("print the result", lambda: self._show(outcome, entry, asked), otherwise=None)
         self._codes.append(outcome.exit_code)
-        self._entries.append(after.do("describe the run", outcome.to_json, otherwise={"model": spec.name}))
+        self._entries.append(entry or {"model": spec.name})
         if release and outcome.repository and outcome.repository not in self._repositories:
             self._repositories.append(outcome.repository)
 
@@ -66,12 +67,13 @@ class SpecRuns:
         entries = [*self._entries, *(outcome.to_json() for outcome in outcomes)]
         return {"schema_version": 1, "exit_code": worst_code(list(codes)), "runs": entries}
 
-    def _show(self, outcome: RunOutcome, asked: AskedOfRun | None) -> None:
+    def _show(self, outcome: RunOutcome, entry: dict[str, object], asked: AskedOfRun | None) -> None:
+        report = outcome.report()
         with self.written.printing():
-            print_outcome(outcome, self.shown)
-        self.written.add_outcome(outcome)
-        if asked is not None and not outcome.left_out:
-            keep_to_say_again(asked, outcome)
+            print_outcome(outcome, report, self.shown)
+        self.written.add_outcome(outcome, report)
+        if asked is not None and entry and not outcome.left_out:
+            keep_to_say_again(asked, outcome, entry, report)
 
     def _list_releases(self) -> None:
         from paritygate.pipelines.report.terminal.release import print_repositories

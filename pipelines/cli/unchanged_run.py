@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cache.finished_run import (
     AskedOfRun,
     FinishedRun,
@@ -21,6 +22,7 @@ from paritygate.pipelines.report.terminal.screen import wrapped
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.formats import Result
+    from paritygate.pipelines.report.report_data import ReportData
     from paritygate.pipelines.run_spec import RunOutcome
 
 
@@ -38,10 +40,10 @@ def replay_last_run(asked: Sequence[AskedOfRun], written: Result, shown: Shown) 
     return True
 
 
-def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
+def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome, entry: Mapping[str, object], report: ReportData) -> None:
     """Cache the outcome of a run while nothing changes, unless the next run may differ.
 
-    `asked` is the request from before the run began.
+    `asked` is the request from before the run began, `entry` the outcome as JSON data.
     """
     # Imported only after a run, because it imports all that runs and releases models.
     from paritygate.pipelines.report.terminal.run import NOT_ASKED_FOR, outcome_screen
@@ -74,13 +76,12 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         release = replace(release, is_new=False, record=None, damaged=(), moved_from=None, unsigned_after=None)
     elif outcome.not_released != NOT_ASKED_FOR:
         return
-    again = replace(outcome, release=release, views=(), after=None)
-    lines, verdict = outcome_screen(replace(again, jobs=()))
+    lines, verdict = outcome_screen(replace(outcome, release=release, views=(), after=None, jobs=()), report)
     finished = FinishedRun(
         folder=run.folder,
         made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         lines=tuple(lines),
         verdict=verdict,
-        outcome=again.to_json(),
+        outcome={**entry, "release": release and to_data(release), "views": [], "after": None},
     )
     keep_finished_run(asked, cache, finished, listed=listed, released=released)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_json, to_data
 from paritygate.text import HIDDEN
 from paritygate.validate.words import sentence
 
@@ -67,12 +67,12 @@ def without_inputs(data: Any) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, str):
         return value if not value or key in _TEXTS else HIDDEN
     if isinstance(value, list):
         return [_of(key, item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
     if key in _WHOLE:
         return dict(value)
     if key == _BY_STRATUM:
@@ -82,14 +82,13 @@ def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of sentences, made anew, and empty fields of a single row."""
+    """Return the texts of sentences, made anew, and empty fields of a single row."""
     fields: dict[str, Any] = {}
     if "row_id" in value:
         # Outputs of one row; of detections, these are counts.
         fields.update(actual=None, expected=None)
-    if isinstance(value.get("words"), list):
-        words = sentence.without_inputs(value["words"])
-        fields.update(words=to_data(words), **({"detail": sentence.render(words)} if "detail" in value else {}))
+    if isinstance(value.get("words"), list) and "detail" in value:
+        fields.update(detail=sentence.render(whole["words"]))
     if isinstance(value.get("health"), list):
         texts = {item["name"]: sentence.render(item["words"]) for item in whole.get("health_checks", ())}
         fields.update(health=[[name, texts.get(name, HIDDEN)] for name, _ in value["health"]])
@@ -117,6 +116,8 @@ def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _field(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
+    if key == "words" and isinstance(value, list):
+        return to_data(sentence.without_inputs(value))
     if key in _OF_ROWS and not (isinstance(value, Mapping) and key in {"examples", "inputs"}):
         return [] if isinstance(value, list) else "" if isinstance(value, str) else None
     return _of(key, value)
@@ -132,4 +133,4 @@ def _is_without_inputs(error: Mapping[str, Any]) -> bool:
 
 def hidden(value: _T) -> _T:
     """Return a result or evidence without data of the user."""
-    return from_data(type(value), without_inputs(to_data(value)))
+    return from_json(type(value), without_inputs(to_data(value)))

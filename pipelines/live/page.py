@@ -12,11 +12,11 @@ from paritygate.pipelines.live.metrics.server_counts import ServerCounts
 from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.live.result import LiveResult, LoadResult, Served, Step
 from paritygate.pipelines.live.traffic import Failure
-from paritygate.pipelines.report.drawings.plot import WIDTH, Plot
+from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.figures import amount
-from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table, facts, figure, heads, text
-from paritygate.pipelines.report.templating import template_environment
-from paritygate.text import counted, printable
+from paritygate.pipelines.report.html_page import html_page
+from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
+from paritygate.text import counted
 
 
 def write_page(
@@ -25,10 +25,8 @@ def write_page(
     """Write a self-contained page, if a path is given; may raise StorageError."""
     if path is None:
         return
-    page = template_environment(printable).get_template("live.html.j2")
-    content = page.render(
-        symbols=SYMBOLS,
-        plot_width=WIDTH,
+    content = html_page(
+        "live",
         kicker=kicker,
         title=title_of(result.served),
         verdict=result.verdict,

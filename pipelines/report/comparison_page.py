@@ -7,14 +7,11 @@ from pathlib import Path
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.report.drawings.plot import WIDTH
+from paritygate.pipelines.report.html_page import html_page
 from paritygate.pipelines.report.markdown_report import render_comparison
 from paritygate.pipelines.report.report_data import VariantReport
 from paritygate.pipelines.report.sections import section_of
 from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary
-from paritygate.pipelines.report.tables.table import SYMBOLS
-from paritygate.pipelines.report.templating import template_environment
-from paritygate.text import printable
 
 _MOST_BYTES = 2_000_000
 # By this line --report knows a page that it may replace.
@@ -42,11 +39,9 @@ def _html(result: ComparisonResult, folder: Path) -> str:
     # The page's head has the causes.
     remarks = (item for item in comparison_remarks(result) if item.kind != "cause")
     lines = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in remarks]
-    template = template_environment(printable).get_template("comparison.html.j2")
     pages = (
-        template.render(
-            symbols=SYMBOLS,
-            plot_width=WIDTH,
+        html_page(
+            "comparison",
             section=section_of(variant, folder),
             summary=comparison_summary(result),
             remarks=lines,

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.drawings.graph import graph_plot
-from paritygate.pipelines.report.drawings.plot import WIDTH
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import SYMBOLS, of_texts
-from paritygate.pipelines.report.templating import template_environment
-from paritygate.text import counted, printable
+from paritygate.pipelines.report.html_page import html_page
+from paritygate.pipelines.report.tables.table import table_of
+from paritygate.text import counted
 from paritygate.validate.divergence.result import EQUAL, Divergence
 
 _DRAWN = 3
@@ -38,14 +37,12 @@ def write_divergence_page(divergence: Divergence, path: Path, *, reference: str,
         for at, place in enumerate(divergence.located[:_DRAWN], 1)
         if (graph := place.candidate_graph)
     ]
-    page = template_environment(printable).get_template("divergence.html.j2")
-    content = page.render(
-        symbols=SYMBOLS,
-        plot_width=WIDTH,
+    content = html_page(
+        "divergence",
         title=f"{candidate} against {reference}",
         verdict=_VERDICTS[divergence.outcome == EQUAL],
         why=divergence.detail or why,
-        places=of_texts("Places at which the models part", titles, places) if places else None,
+        places=table_of("Places at which the models part", titles, places) if places else None,
         graphs=drawings,
         unknown=", ".join(divergence.not_located),
     )

@@ -21,8 +21,9 @@ _OPENING, _CLOSING = "([{", ")]}"
 def _short(number: float, digits: int) -> str:
     if number == int(number) and abs(number) < 10**6:
         return str(int(number))
+    text = f"{number:.{digits}g}"
     # 4.77e-07 -> 4.77e-7
-    return re.sub(r"e([+-])0+", r"e\1", f"{number:.{digits}g}").replace("e+", "e")
+    return re.sub(r"e([+-])0+", r"e\1", text).replace("e+", "e") if "e" in text else text
 
 
 def number(found: float | None, *, missing: str = "not measured") -> str:

@@ -10,9 +10,9 @@ from typing import Any
 from paritygate import __version__
 from paritygate.pipelines.fleet.fleet import FleetEntry, entries_in_order
 from paritygate.pipelines.report.figures import seconds_words
+from paritygate.pipelines.report.html_page import html_page
 from paritygate.pipelines.report.tables.table import SYMBOLS
-from paritygate.pipelines.report.templating import template_environment
-from paritygate.text import counted, printable
+from paritygate.text import counted
 
 _VERDICTS = {0: "pass", 1: "fail", 3: "inconclusive"}
 
@@ -43,8 +43,7 @@ def render_fleet(entries: Sequence[FleetEntry], folder: Path) -> str:
         }
         for entry in entries_in_order(entries)
     ]
-    template = template_environment(printable).get_template("fleet.html.j2")
-    return template.render(rows=rows, title=counts_of(entries), version=__version__, symbols=SYMBOLS)
+    return html_page("fleet", rows=rows, title=counts_of(entries), version=__version__)
 
 
 def _link(path: str, folder: Path) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from paritygate.pipelines.report.drawings.plot import WIDTH
+from paritygate.pipelines.report.html_page import html_page
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.sections import VariantSection, contents_of
-from paritygate.pipelines.report.tables.table import SYMBOLS
-from paritygate.pipelines.report.templating import Markup, template_environment
-from paritygate.text import printable
+from paritygate.pipelines.report.templating import Markup
 
 if TYPE_CHECKING:
     from paritygate.pipelines.report.against.side_by_side import SideBySide
@@ -32,11 +30,11 @@ def render_html(report: ReportData) -> str:
 
         contents["layout"] = layout_of(speed.tradeoff.points)
     sections: tuple[VariantSection, ...] = contents["sections"]
-    page = _page(contents, {section.anchor: _told(section, is_drawn=True) for section in sections})
+    page = html_page("report", **contents, told={item.anchor: _told(item, is_drawn=True) for item in sections})
     if len(page.encode()) <= _MOST_BYTES:
         return page
-    room = _MOST_BYTES - len(_page(contents, {}).encode())
-    return _page(contents, _what_fits(sections, room))
+    room = _MOST_BYTES - len(html_page("report", **contents, told={}).encode())
+    return html_page("report", **contents, told=_what_fits(sections, room))
 
 
 def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Markup]:
@@ -56,14 +54,8 @@ def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Marku
 
 def render_html_against(both: SideBySide) -> str:
     """Return the comparison of two runs as a self-contained HTML page."""
-    return template_environment(printable).get_template("against.html.j2").render(both=both, symbols=SYMBOLS)
+    return html_page("against", both=both)
 
 
 def _told(section: VariantSection, *, is_drawn: bool) -> Markup:
-    template = template_environment(printable).get_template("variant.html.j2")
-    return Markup(template.render(symbols=SYMBOLS, plot_width=WIDTH, section=section, is_drawn=is_drawn))
-
-
-def _page(contents: Mapping[str, Any], told: Mapping[str, Markup]) -> str:
-    template = template_environment(printable).get_template("report.html.j2")
-    return template.render(contents, symbols=SYMBOLS, told=told)
+    return Markup(html_page("variant", section=section, is_drawn=is_drawn))

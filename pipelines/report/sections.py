@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,17 @@ _NEAR_LIMIT = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputSection:
-    """One output of a variant; `remark` describes it where there are no drawings."""
+    """One output of a variant; `remark` describes it where there are no drawings, which only a page in HTML has."""
 
     name: str
-    drawings: tuple[Plot, ...]
+    output: OutputResult
     remark: str
     tables: tuple[Table, ...]
+
+    @property
+    def drawings(self) -> tuple[Plot, ...]:
+        """The drawings, made anew."""
+        return drawings_of(self.output)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,16 +78,16 @@ class VariantSection:
     variant: VariantReport
     lead: str
     operators: Table | None
-    before: tuple[Table, ...]
-    probe_words: tuple[str, ...]
-    probes: tuple[Table, ...]
-    alone: tuple[ReproCommand, ...]
-    probe_details: tuple[Table, ...]
-    outputs: tuple[OutputSection, ...]
-    apart: tuple[Table, ...]
-    after: tuple[Table, ...]
+    before: tuple[Table, ...] = ()
+    probe_words: tuple[str, ...] = ()
+    probes: tuple[Table, ...] = ()
+    alone: tuple[ReproCommand, ...] = ()
+    probe_details: tuple[Table, ...] = ()
+    outputs: tuple[OutputSection, ...] = ()
+    apart: tuple[Table, ...] = ()
+    after: tuple[Table, ...] = ()
     made: Table | None
-    not_covered: tuple[str, ...]
+    not_covered: tuple[str, ...] = ()
     notes: tuple[str, ...]
 
     @property
@@ -117,43 +122,33 @@ def section_of(variant: VariantReport, folder: Path) -> VariantSection:
 
 
 def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSection:
-    result = variant.result
-    operators = operators_table(variant.operators) if variant.operators else None
-    before: tuple[Table, ...] = ()
-    probes: tuple[Table, ...] = ()
-    words: tuple[str, ...] = ()
-    alone: tuple[ReproCommand, ...] = ()
-    details: tuple[Table, ...] = ()
-    outputs: tuple[OutputSection, ...] = ()
-    apart: tuple[Table, ...] = ()
-    after: tuple[Table, ...] = ()
-    # A failed comparison has only its reason.
-    if result is not None and result.is_measured:
-        decisions = (decisions_table(result.decisions),) if result.decisions else ()
-        before = (checks_table(result), *decisions, *quality_tables(result))
-        outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
-        probes, words = probe_tables(result, folder), probe_words(result)
-        # Commands follow the table of the failures or findings.
-        place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
-        alone, probes, details = repro_commands(result, folder), probes[:place], probes[place:]
-        apart = strata_tables(result)
-        after = (tolerance_table(result), sides_table(result))
-    return VariantSection(
+    section = VariantSection(
         anchor=anchor,
         variant=variant,
         lead=_lead(variant),
-        operators=operators,
-        before=before,
-        probe_words=words,
-        probes=probes,
-        alone=alone,
-        probe_details=details,
-        outputs=outputs,
-        apart=apart,
-        after=after,
+        operators=operators_table(variant.operators) if variant.operators else None,
         made=conversion_table(variant.artifact.made_by.get("facts", {})) if variant.artifact is not None else None,
-        not_covered=not_covered(result) if result is not None and result.is_measured else (),
         notes=tuple(_notes(variant)),
+    )
+    result = variant.result
+    # A failed comparison has only its reason.
+    if result is None or not result.is_measured:
+        return section
+    decisions = (decisions_table(result.decisions),) if result.decisions else ()
+    probes = probe_tables(result, folder)
+    # Commands follow the table of the failures or findings.
+    place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
+    return replace(
+        section,
+        before=(checks_table(result), *decisions, *quality_tables(result)),
+        probe_words=probe_words(result),
+        probes=probes[:place],
+        alone=repro_commands(result, folder),
+        probe_details=probes[place:],
+        outputs=tuple(_output(name, output, result) for name, output in result.outputs.items()),
+        apart=strata_tables(result),
+        after=(tolerance_table(result), sides_table(result)),
+        not_covered=not_covered(result),
     )
 
 
@@ -175,9 +170,7 @@ def _output(name: str, output: OutputResult, result: ComparisonResult) -> Output
         tables.insert(0, difference_table(output))
     if any(row.row_id and _says_something(row) for row in output.worst_rows):
         tables.append(worst_rows_table(output))
-    return OutputSection(
-        name=name, drawings=drawings_of(output), remark=_remark(name, output, result), tables=tuple(tables)
-    )
+    return OutputSection(name=name, output=output, remark=_remark(name, output, result), tables=tuple(tables))
 
 
 def _says_something(row: WorstRow) -> bool:

@@ -13,7 +13,7 @@ from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.report.figures import number, share, shorten, times
-from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, status, table_of, text
 from paritygate.pipelines.report.why import headline_check, why, why_of_variant
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
@@ -80,16 +80,11 @@ def run_summary(report: ReportData) -> Table:
 def comparison_summary(result: ComparisonResult) -> Table:
     """Return the table of one comparison."""
     rows = f" on {counted(result.rows, 'row')}" if result.rows else ""
-    return Table(
-        caption=f"{result.candidate.name} against {result.reference.name}{rows}",
-        columns=heads("verdict", "judged as", ">mismatches", ">tolerance used"),
-        rows=(
-            (
-                _verdict(result.verdict, result, remark=shorten(why(result), _WHY_LENGTH)),
-                text(result.precision),
-                *figures_of(result),
-            ),
-        ),
+    verdict = _verdict(result.verdict, result, remark=shorten(why(result), _WHY_LENGTH))
+    return table_of(
+        f"{result.candidate.name} against {result.reference.name}{rows}",
+        ("verdict", "judged as", ">mismatches", ">tolerance used"),
+        [(verdict, result.precision, *figures_of(result))],
     )
 
 

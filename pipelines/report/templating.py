@@ -58,9 +58,8 @@ def _place(key: str) -> Path:
     return Path(importlib.util.cache_from_source(str(Path(__file__).with_name(_TEMPLATES) / f"{key}.py")))
 
 
-@functools.cache
 def template_environment(fit: Callable[[str], str]) -> jinja2.Environment:
-    """Return the environment of templates, made once; it escapes what `fit` makes of a text, except `Markup`."""
+    """Return an environment of templates; it escapes what `fit` makes of a text, except `Markup`."""
 
     # With the context argument, Jinja2 calls it only when a template is filled in, not when one is compiled. The same
     # holds for filters if `optimized` is off.

@@ -14,7 +14,7 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_data, from_json, to_data
 from paritygate.errors import InputFileError
 from paritygate.files import json_of, write_json_atomically
 from paritygate.machine import available_processors, machine_facts
@@ -264,4 +264,4 @@ def _evidence_of(text: str) -> Evidence:
     data = json_of(text)
     if isinstance(data, dict) and data.get("schema_version") not in {None, _SCHEMA}:
         raise _OtherSchemaError(data["schema_version"])
-    return from_data(Evidence, data)
+    return from_json(Evidence, data)

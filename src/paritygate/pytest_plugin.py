@@ -58,11 +58,9 @@ class ParitySpec(pytest.Collector):
         """Run the spec without releasing anything, and yield its variants."""
         import paritygate
         from paritygate.pipelines.report.ci.cases import suites_of_run
-        from paritygate.pipelines.report.report_data import collect_report
 
         outcome = paritygate.run(self.name, promote=False, benchmark=False)
-        report = collect_report(outcome.run)
-        for suite in suites_of_run(report, exit_code=outcome.exit_code, not_released=outcome.not_released):
+        for suite in suites_of_run(outcome.report(), exit_code=outcome.exit_code, not_released=outcome.not_released):
             yield ParityVariant.from_parent(self, name=suite.name, cases=suite.cases)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 - as in pytest

@@ -144,7 +144,9 @@ def first_line_of(message: str) -> str:
 
 def printable(text: str) -> str:
     r"""Return `text` with hidden characters written out, such as `\u202e`, and no secrets; line breaks stay."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", without_secrets(text))
+    shown = without_secrets(text)
+    # None of the hidden characters is printable for Python either, which looks faster.
+    return shown if shown.isprintable() else _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
 def one_line(text: str) -> str:

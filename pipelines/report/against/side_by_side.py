@@ -13,7 +13,7 @@ from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.summary import figures_of
 from paritygate.pipelines.report.tables.run import artifact_size
 from paritygate.pipelines.report.tables.speed import measured_speed
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, heads, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, heads, status, table_of, text
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.text import counted, first_of, one_or_many
 
@@ -68,7 +68,7 @@ def side_by_side(run: Side, against: Side) -> SideBySide:
         parity=_parity_table(new, old),
         speed=_speed_table(new, old),
         speed_words=_speed_words(new, old),
-        changes=of_texts("What is not the same", ("what", "against", "run"), [*changed, *_spec_changes(run, against)])
+        changes=table_of("What is not the same", ("what", "against", "run"), [*changed, *_spec_changes(run, against)])
         if changed or run.spec != against.spec
         else None,
         unchanged=f"The same in both: {', '.join(same)}." if same else "",

@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.repro_commands import within_run
-from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, table_of, text
 from paritygate.text import HIDDEN
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.inputs.roles import Role
@@ -117,9 +117,7 @@ def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
 
 
 def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    return Table(
-        caption=FAILED_AT, columns=heads("probe", "at", "what failed", "inputs, in the run's folder"), rows=rows
-    )
+    return table_of(FAILED_AT, ("probe", "at", "what failed", "inputs, in the run's folder"), rows)
 
 
 def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
@@ -157,13 +155,12 @@ def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
 
 
 def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    return Table(caption="Left out", columns=heads("probe", "what", ">batches", "why, the first ones"), rows=rows)
+    return table_of("Left out", ("probe", "what", ">batches", "why, the first ones"), rows)
 
 
 def _roles_table(probes: ProbesResult) -> Table:
-    columns = heads("input", "taken for", "because")
-    rows = tuple((text(name), text(role.role), text(role.why)) for name, role in probes.roles.items())
-    return Table(caption="What inputs are", columns=columns, rows=rows)
+    rows = ((name, role.role, role.why) for name, role in probes.roles.items())
+    return table_of("What inputs are", ("input", "taken for", "because"), rows)
 
 
 def _times_table(probes: ProbesResult) -> Table:

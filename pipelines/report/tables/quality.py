@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.figures import number, number_pair
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, table_of, text
 from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 from paritygate.validate.gold.figures import GoldStatistics
 
@@ -41,11 +41,8 @@ def _gold_table(result: ComparisonResult) -> Table:
                         figure("-"),
                     )
                 )
-    return Table(
-        caption="Against gold",
-        columns=heads("metric", ">rows", ">reference", ">candidate", ">difference", ">95 % interval", ">at least"),
-        rows=tuple(rows),
-    )
+    titles = ("metric", ">rows", ">reference", ">candidate", ">difference", ">95 % interval", ">at least")
+    return table_of("Against gold", titles, rows)
 
 
 def _gold_row(rule: str, found: GoldStatistics) -> tuple[Cell, ...]:
@@ -95,11 +92,7 @@ def _match_table(result: ComparisonResult) -> Table:
         rows.append(_match_row(rule, statistics))
         for name, values in statistics.strata.items():
             rows += [_match_row(f"{rule}, {name} {stratum}", item) for stratum, item in values.items()]
-    return Table(
-        caption="Detections matched",
-        columns=heads("detections", *(f">{title}" for title in _MATCH_FIGURES)),
-        rows=tuple(rows),
-    )
+    return table_of("Detections matched", ("detections", *(f">{title}" for title in _MATCH_FIGURES)), rows)
 
 
 def _match_row(name: str, found: MatchStatistics | MatchFigures) -> tuple[Cell, ...]:

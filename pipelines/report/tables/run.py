@@ -10,7 +10,7 @@ from paritygate.artifact import Artifact
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.report.figures import number, shorten, size_words
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, text
+from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, table_of, text
 from paritygate.precision import Variant
 from paritygate.validate.reference.recording import Recording
 
@@ -31,18 +31,17 @@ def earlier_failures_table(report: ReportData) -> Table | None:
     """Return the failures that were replaced, or whose limits are looser now; None without any."""
     if not report.earlier:
         return None
-    rows = tuple(
+    rows = (
         (
-            text("this run, validated before" if item.run == report.run_id else item.run),
-            text(item.variant),
-            text("; ".join(item.failed)),
-            text("; ".join(item.asked_less) or "no less"),
-            text(report.reason if item.asked_less else _NOTHING),
+            "this run, validated before" if item.run == report.run_id else item.run,
+            item.variant,
+            "; ".join(item.failed),
+            "; ".join(item.asked_less) or "no less",
+            report.reason if item.asked_less else _NOTHING,
         )
         for item in report.earlier
     )
-    columns = heads("run", "variant", "what failed", "asked now", "reason")
-    return Table(caption="Failed earlier", columns=columns, rows=rows)
+    return table_of("Failed earlier", ("run", "variant", "what failed", "asked now", "reason"), rows)
 
 
 def evidence_words(report: ReportData) -> tuple[str, ...]:
@@ -86,27 +85,19 @@ def reference_tables(recording: Recording) -> tuple[Table, ...]:
         ("seed of their choice", text(str(settings.get("seed", "-")))),
         ("NaN and infinity", text("declared" if settings.get("non_finite") == "match" else "refused")),
     ]
-    health = Table(
-        caption="Health of the reference",
-        columns=heads("looked at", "found"),
-        rows=tuple((text(name), text(detail)) for name, detail in recording.health),
-    )
+    health = table_of("Health of the reference", ("looked at", "found"), recording.health)
     return health, facts("The reference", rows), _signature_table(recording)
 
 
 def _signature_table(recording: Recording) -> Table:
     signature = recording.signature
     rows = [
-        (text(spec.name), text(side), text(spec.dtype), text(_shape(spec.shape)))
+        (spec.name, side, spec.dtype, _shape(spec.shape))
         for side, specs in (("input", signature.inputs), ("output", signature.outputs))
         for spec in specs
     ]
     dims = "; ".join(f"{name} {dim.min} to {dim.max}" for name, dim in signature.dims.items())
-    return Table(
-        caption=f"Signature ({dims})" if dims else "Signature",
-        columns=heads("name", "side", "dtype", "shape"),
-        rows=tuple(rows),
-    )
+    return table_of(f"Signature ({dims})" if dims else "Signature", ("name", "side", "dtype", "shape"), rows)
 
 
 def _shape(shape: Iterable[int | str | None] | None) -> str:
@@ -123,7 +114,7 @@ def artifact_table(report: ReportData) -> Table:
             rows.append((text(variant.name), text("all files"), figure("-"), text("not made")))
         else:
             rows += _artifact_rows(variant.name, variant.artifact)
-    return Table(caption="Artifacts", columns=heads("variant", "file", ">size", "digest"), rows=tuple(rows))
+    return table_of("Artifacts", ("variant", "file", ">size", "digest"), rows)
 
 
 def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Next to the word, so that no verdict depends on colour alone.
 SYMBOLS = {
@@ -23,8 +24,7 @@ SYMBOLS = {
 _OTHER_SYMBOL = "○"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One cell: `kind` is `text`, `figure` (aligned to the right), `code` or `status`.
 
     `anchor` is the target of a link in the page, `remark` a word behind in brackets, `symbol` that of a status; each
@@ -68,11 +68,10 @@ def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
     return Table(caption=caption, columns=heads("what", "found"), rows=rows, is_facts=True)
 
 
-def of_texts(caption: str, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Return a table of texts."""
-    return Table(
-        caption=caption, columns=heads(*titles), rows=tuple(tuple(text(words) for words in row) for row in rows)
-    )
+def table_of(caption: str, titles: Iterable[str], rows: Iterable[Iterable[Cell | str]]) -> Table:
+    """Return a table with titles as those of `heads`; a text in a row becomes a cell."""
+    cells = tuple(tuple(Cell(text=cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
+    return Table(caption=caption, columns=heads(*titles), rows=cells)
 
 
 def text(words: str, *, anchor: str = "", remark: str = "") -> Cell:

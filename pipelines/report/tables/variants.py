@@ -15,7 +15,7 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
 from paritygate.pipelines.report.tables.probes import failed_words
-from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, table_of, text
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
@@ -59,9 +59,8 @@ _STRATUM_FIGURES = {
 def checks_table(result: ComparisonResult) -> Table:
     """Return every check, the worst first."""
     checks = sorted(result.checks, key=lambda check: _SEVERITY.index(check.status))
-    columns = heads("check", "status", "output", ">measured", ">limit", ">tolerance used", "message")
-    rows = tuple(_check_row(check, _check_words(check, result)) for check in checks)
-    return Table(caption="Checks", columns=columns, rows=rows)
+    titles = ("check", "status", "output", ">measured", ">limit", ">tolerance used", "message")
+    return table_of("Checks", titles, (_check_row(check, _check_words(check, result)) for check in checks))
 
 
 def _check_words(check: Check, result: ComparisonResult) -> str:
@@ -108,11 +107,7 @@ def difference_table(output: OutputResult) -> Table:
     rows = [(text("measured"), *measured)]
     if is_float_dtype(output.dtype):
         rows.append((text("limit"), *(figure(_range(limits.get(key))) for key in _DIFFERENCES)))
-    return Table(
-        caption="Distribution of |actual - expected|",
-        columns=heads("what", *(f">{title}" for title in _DIFFERENCES)),
-        rows=tuple(rows),
-    )
+    return table_of("Distribution of |actual - expected|", ("what", *(f">{title}" for title in _DIFFERENCES)), rows)
 
 
 def _range(limit: LimitRange | None) -> str:
@@ -313,12 +308,8 @@ def tolerance_table(result: ComparisonResult) -> Table:
         )
         for name in names
     ) + tuple(_rows_of_outputs(result, default))
-    columns = heads("limit", ">value", f">default for {result.precision}", "set by", "against the default")
-    return Table(
-        caption="Limits: defaults are scaled by the output, and capped by the spread of each channel",
-        columns=columns,
-        rows=rows,
-    )
+    titles = ("limit", ">value", f">default for {result.precision}", "set by", "against the default")
+    return table_of("Limits: defaults are scaled by the output, and capped by the spread of each channel", titles, rows)
 
 
 def _rows_of_outputs(result: ComparisonResult, default: Mapping[str, float | None]) -> Iterator[tuple[Cell, ...]]:
@@ -344,11 +335,11 @@ def _limit(name: str, limit: float | None, precision: str) -> str:
 def sides_table(result: ComparisonResult) -> Table:
     """Return what ran on either side, as the runtimes report it."""
     candidate, reference = result.candidate, result.reference
-    rows = tuple(
-        (text(what), *(code(words) if what == _DIGEST else text(words) for words in (of_candidate, of_reference)))
+    rows = (
+        (what, *(code(words) if what == _DIGEST else words for words in (of_candidate, of_reference)))
         for (what, of_candidate), (_, of_reference) in zip(_side(candidate), _side(reference), strict=True)
     )
-    return Table(caption="What ran", columns=heads("what", "candidate (actual)", "reference (expected)"), rows=rows)
+    return table_of("What ran", ("what", "candidate (actual)", "reference (expected)"), rows)
 
 
 def _side(side: SideResult) -> Iterable[tuple[str, str]]:
@@ -367,4 +358,4 @@ def _side(side: SideResult) -> Iterable[tuple[str, str]]:
 
 def operators_table(operators: Iterable[tuple[str, ...]]) -> Table:
     """Return the operators that the target lacks."""
-    return of_texts("Unsupported operators", ("operator", "node", "reason", "hint"), operators)
+    return table_of("Unsupported operators", ("operator", "node", "reason", "hint"), operators)

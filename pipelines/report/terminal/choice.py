@@ -12,7 +12,7 @@ from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.summary import verdict_words
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, table_of, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.run.workspace import RunFolder
@@ -45,7 +45,7 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
         title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
         if shown.is_verbose:
             rows = [_row(candidate, has_limits=bool(choice.rules.limits)) for candidate in choice.candidates]
-            print_table(of_texts(title, _COLUMNS, [_source_row(choice), *rows]))
+            print_table(table_of(title, _COLUMNS, [_source_row(choice), *rows]))
         else:
             print_lines(screen_table(_short_table(title, choice)))
     if choice.chosen:

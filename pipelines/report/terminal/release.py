@@ -18,7 +18,7 @@ from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.repair.result import named_operators
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, table_of, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.roots import Root
@@ -265,7 +265,7 @@ def print_repositories(repositories: Iterable[Root], *, to_stderr: bool = False)
         if not rows:
             print_lines(wrapped(f"{title} holds no releases"), err=to_stderr)
         else:
-            table = of_texts(title, ("changed (UTC)", "model", "versions", "aliases"), rows)
+            table = table_of(title, ("changed (UTC)", "model", "versions", "aliases"), rows)
             print_lines(screen_table(table), err=to_stderr)
 
 
@@ -307,13 +307,13 @@ def _print_all(details: ReleaseDetails) -> None:
         (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
         for entry in details.manifest.get("variants", ())
     ]
-    print_table(of_texts("Variants", ("variant", "digest", "evidence"), variants))
+    print_table(table_of("Variants", ("variant", "digest", "evidence"), variants))
     if details.numbers:
         print_table(released_table(details.numbers))
     for line in concessions(details.manifest):
         echo(line)
     history = [_history_row(at, record) for at, record in enumerate(details.history, start=1)]
-    print_table(of_texts("History", ("record", "time", "what", "version", "aliases", "reason"), history))
+    print_table(table_of("History", ("record", "time", "what", "version", "aliases", "reason"), history))
 
 
 def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:

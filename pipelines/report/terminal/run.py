@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.compare.result import ComparisonResult, error_result, reasons
 from paritygate.pipelines.release.repository_of_run import promote_command
-from paritygate.pipelines.report.report_data import ReportData, collect_report, run_command
+from paritygate.pipelines.report.report_data import run_command
 from paritygate.pipelines.report.summary import run_remarks, run_summary
 from paritygate.pipelines.report.tables.parity import parity_table
 from paritygate.pipelines.report.terminal.comparison import remark_lines
@@ -28,6 +27,7 @@ from paritygate.text import echo
 
 if TYPE_CHECKING:
     from paritygate.pipelines.release.views.view_updates import ViewUpdate
+    from paritygate.pipelines.report.report_data import ReportData
     from paritygate.pipelines.run_spec import RunOutcome
 
 NOT_ASKED_FOR = "not asked for"
@@ -38,9 +38,8 @@ def print_error(name: str, error: ParitygateError, shown: Shown) -> None:
     print_errors(*error_lines(error_result(error), name), is_verbose=shown.is_verbose)
 
 
-def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
+def print_outcome(outcome: RunOutcome, report: ReportData, shown: Shown) -> None:
     """Print a run: one line per variant, reasons, the release, the report's path, and the next command."""
-    report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
     if shown.is_quiet:
         _print_errors(outcome, report)
         print_message(_quiet_line(outcome, report), err=shown.to_stderr)
@@ -98,9 +97,8 @@ def _print_result_error(name: str, result: ComparisonResult, *, is_verbose: bool
         print_errors(*error_lines(result.error, name), is_verbose=is_verbose)
 
 
-def outcome_screen(outcome: RunOutcome) -> tuple[list[str], str]:
+def outcome_screen(outcome: RunOutcome, report: ReportData) -> tuple[list[str], str]:
     """Return the lines that `print_outcome` prints within 80 columns, and the line of `-q`."""
-    report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
     return list(_outcome_lines(outcome, report, WIDTH)), _quiet_line(outcome, report)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.pipelines.report.figures import shorten
-from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.tables.table import table_of
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.screen import path_line, wrapped
 from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
@@ -29,7 +29,7 @@ def print_selftest(result: SelftestResult, page: Path, shown: Shown) -> None:
             ("equivalent rewrites of it", ("rewrite", *COLUMNS[1:]), True),
         ):
             if rows := rows_of(result, are_innocent=are_innocent):
-                print_table(of_texts(title, columns, rows))
+                print_table(table_of(title, columns, rows))
     print_lines(_lines(result, page, shown.width), err=shown.to_stderr)
 
 

@@ -22,10 +22,8 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def environment(text: str, fit: str = "") -> jinja2.Environment:
     """Return an environment as a new process has it, with one template."""
-    template_environment.cache_clear()
     made = template_environment(lambda value: value + fit)
     made.loader = jinja2.DictLoader({"page": text})
-    template_environment.cache_clear()
     return made
 
 

@@ -74,14 +74,15 @@ def command(
         exit_code=exit_code_of_run(run, results, failures),
         reports=write_reports(run),
     )
+    report = outcome.report()
     with written.printing():
-        print_outcome(outcome, shown)
+        print_outcome(outcome, report, shown)
         if left_out:
             echo(
                 f"note: the result is in {run.findings} and is not evidence, because probes of the spec were left out "
                 f"({', '.join(left_out)}); earlier evidence decides what may be released",
                 err=shown.to_stderr,
             )
-    written.add_outcome(outcome)
+    written.add_outcome(outcome, report)
     written.write({"schema_version": 1, "exit_code": outcome.exit_code, "runs": [outcome.to_json()]})
     return outcome.exit_code

@@ -11,7 +11,7 @@ import pytest
 from paritygate.__main__ import _run
 from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.process.stages import stage
-from paritygate.pipelines.report.tables.table import Table, figure, heads, of_texts, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, table_of, text
 from paritygate.pipelines.report.terminal.printing import fitting_parts, print_table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = r"lo\u001b[2J\u202egits\nverdict: pass"
 
 
 def test_cells_and_titles_of_a_table_show_what_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(of_texts(NAME, ("name", "[red]"), [(NAME, "[bold]markup[/bold]")]))
+    print_table(table_of(NAME, ("name", "[red]"), [(NAME, "[bold]markup[/bold]")]))
     shown = capsys.readouterr().out
 
     assert shown.count(SHOWN) == 2
