@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
+from paritygate.validate.measure.rows_together import RowsTogether
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 # Each value keeps its own statistics; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
-# Rows of one value wait until they hold so many numbers: measuring a few rows takes as long as measuring many.
-_VALUES_TOGETHER = 1 << 14
 # More values than this are counted in a sentence, not named.
 NAMED_VALUES = 5
 
@@ -32,7 +32,7 @@ class StratifiedComparison:
     ) -> None:
         self._plan = plan
         self._compare = compare
-        self._comparisons: dict[str, dict[str, _RowsTogether]] = {name: {} for name in strata}
+        self._comparisons: dict[str, dict[str, RowsTogether]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
@@ -51,15 +51,15 @@ class StratifiedComparison:
                     _rows(expected, chosen, batch.rows),
                 )
 
-    def _of_value(self, name: str, value: str) -> _RowsTogether:
+    def _of_value(self, name: str, value: str) -> RowsTogether:
         comparisons = self._comparisons[name]
         if value not in comparisons and len(comparisons) >= _MAX_VALUES:
             msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
             raise UsageError(msg, hint="use a column that groups rows, not an id")
         if value not in comparisons:
             # Exact figures are those of each batch alone.
-            most = _VALUES_TOGETHER if self._compare is OutputComparison else 0
-            comparisons[value] = _RowsTogether(self._compare(self._plan), most)
+            is_exact = self._compare is not OutputComparison
+            comparisons[value] = RowsTogether(self._compare(self._plan), is_each_alone=is_exact)
         return comparisons[value]
 
     def take_in(self, other: StratifiedComparison) -> None:
@@ -93,59 +93,6 @@ class StratifiedComparison:
             name: {value: comparison.finish() for value, comparison in sorted(comparisons.items())}
             for name, comparisons in self._comparisons.items()
         }
-
-
-class _RowsTogether:
-    """The comparison of one value, whose rows are added in larger batches than they come in, of `most` values."""
-
-    def __init__(self, comparison: OutputComparison, most: int) -> None:
-        self.comparison = comparison
-        self._most = most
-        self._ids: list[str] = []
-        self._sides: list[tuple[Arrays, Arrays]] = []
-        self._values = 0
-
-    def add(self, ids: Sequence[str], actual: Arrays, expected: Arrays) -> None:
-        """Add rows: all outputs of the candidate, and those of the reference that are compared."""
-        if self._sides and _kinds(self._sides[0]) != _kinds((actual, expected)):
-            self._flush()
-        self._ids += ids
-        self._sides.append((actual, expected))
-        self._values += sum(array.size for array in expected.values())
-        if self._values >= self._most:
-            self._flush()
-
-    def end_pass(self) -> None:
-        self._flush()
-        self.comparison.end_pass()
-
-    def finish(self) -> Measurement:
-        return self.comparison.finish()
-
-    def _flush(self) -> None:
-        if self._sides:
-            actual, expected = (_joined(side) for side in zip(*self._sides, strict=True))
-            self.comparison.add(Batch(inputs={}, ids=self._ids), actual, expected)
-        self._ids, self._sides, self._values = [], [], 0
-
-
-def _kinds(sides: tuple[Arrays, Arrays]) -> list[list[tuple[str, Any, tuple[int, ...]]]]:
-    """Return what the outputs of both sides must have in common to be one batch."""
-    return [[(name, array.dtype, array.shape[1:]) for name, array in side.items()] for side in sides]
-
-
-def _joined(parts: Sequence[Arrays]) -> Arrays:
-    if len(parts) == 1:
-        return parts[0]
-    together: dict[str, NDArray[np.generic]] = {}
-    for name in parts[0]:
-        arrays = [part[name] for part in parts]
-        is_masked = any(type(array) is not np.ndarray for array in arrays)
-        # Masked arrays are imported only where there are some.
-        together[name] = (
-            np.ma.concatenate(arrays) if is_masked else np.concatenate(arrays)  # type: ignore[no-untyped-call]
-        )
-    return together
 
 
 def _rows(outputs: Arrays, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:

@@ -126,10 +126,10 @@ class SessionProbe:
             return
         if asked.is_judged and self._is_first_answer(asked, actual):
             return
-        before = self._judged.failed
+        before = len(self._judged.failed_alone)
         if not asked.is_failed:
             self._judged.judge(asked.at, asked.stored, actual)
-        if self._judged.failed == before and asked.first is not None:
+        if len(self._judged.failed_alone) == before and asked.first is not None:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
 
     def _is_first_answer(self, asked: RerunBatch, actual: Arrays) -> bool:
@@ -234,27 +234,33 @@ def _first_answers(
         is_enough = bool(batches) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
-        repeated = _first_answer(candidate, judged, at, stored)
-        if repeated.is_failed and at not in failed_before:
-            # It passed in that probe, and such a change is what this one looks for.
-            repeated = replace(repeated, is_failed=False, is_judged=False)
-        if repeated.first is None and repeated.is_failed:
+        first = _first_answer(candidate, judged, at, stored)
+        if first is None and at in failed_before:
             continue
-        batches.append(repeated)
+        batches.append(RerunBatch(at=at, stored=stored, first=first))
         rows += count
         size += sum(array.nbytes for array in (*stored.inputs.values(), *stored.outputs.values()))
-    return tuple(batches)
+    failed = {failure.batch for failure in judged.failed_alone}
+    # A batch that passed in that probe and fails now is a change, which these probes look for.
+    changed = failed - set(failed_before)
+    return tuple(
+        replace(
+            batch,
+            is_failed=batch.at in failed - changed,
+            is_judged=batch.first is not None and batch.at not in changed,
+        )
+        for batch in batches
+    )
 
 
-def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> RerunBatch:
+def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> Arrays | None:
+    """Return the candidate's compared outputs, which are judged; None if it refuses the batch."""
     try:
         answer = candidate.answer(judged.batch(at, stored))
     except RefusedInputsError:
-        return RerunBatch(at=at, stored=stored, first=None, is_failed=True, is_judged=True)
-    failed_before = judged.failed
+        return None
     judged.judge(at, stored, answer)
-    first = {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
-    return RerunBatch(at=at, stored=stored, first=first, is_failed=judged.failed > failed_before, is_judged=True)
+    return {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
 
 
 def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
