@@ -5,6 +5,7 @@ Outputs are compared with the reference's, within the limits of the samples, and
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,7 +20,7 @@ from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.measure.check import Status
-from paritygate.validate.measure.limits import limits_for, limits_of_made_up
+from paritygate.validate.measure.limits import Limits, limits_for, limits_of_made_up
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.valid_positions import like
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
@@ -106,6 +107,8 @@ class SessionProbe:
         self._matches = question.rules.matches
         self._tolerance = question.rules.tolerance
         self._profiles = {name: profile for name, profile in recording.profiles.items() if name in question.outputs}
+        # The same for every batch.
+        self._limits = functools.cache(self._limits_of_repeats)
         self._of_all: list[ProbeFailure] = []
         self.batches = self.rows = 0
 
@@ -162,11 +165,7 @@ class SessionProbe:
         self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
         for name, profile in self._profiles.items():
-            # The rows are real, so the declared limit of repeats applies.
-            limits = limits_for(self._tolerance, profile)
-            if not is_same_build:
-                made_up = limits_of_made_up(self._tolerance, profile)
-                limits = replace(made_up, repeat_max_abs_diff=made_up.max_abs_diff)
+            limits = self._limits(name, is_same_build=is_same_build)
             ratio, difference = repeat_difference(actual[name], first[name], profile, limits)
             if ratio > 1:
                 limit = float(limits.repeat_max_abs_diff.max())
@@ -183,6 +182,13 @@ class SessionProbe:
                     limit=limit,
                 )
         return None
+
+    def _limits_of_repeats(self, name: str, *, is_same_build: bool) -> Limits:
+        if is_same_build:
+            # The rows are real, so the declared limit of repeats applies.
+            return limits_for(self._tolerance, self._profiles[name])
+        made_up = limits_of_made_up(self._tolerance, self._profiles[name])
+        return replace(made_up, repeat_max_abs_diff=made_up.max_abs_diff)
 
     def _changed_matches(self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str) -> FailedBatch | None:
         batch = self._judged.batch(asked.at, asked.stored)
