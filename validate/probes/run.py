@@ -330,8 +330,8 @@ class JudgedProbe:
         # The outputs that are compared.
         self.held = frozenset({*question.outputs, *question.rules.matched})
         self._profiles = recording.profiles
-        self._together = _Scale.of(recording.profiles, question)
-        self._all = OutputComparison(self._together.plan, names_rows=False)
+        self._plan = _plan_of(recording.profiles, question)
+        self._all = OutputComparison(self._plan, names_rows=False)
         self._waiting: list[tuple[int, RowSubset]] = []
         self._bytes = 0
         self._failed_alone: list[ProbeFailure] = []
@@ -396,7 +396,7 @@ class JudgedProbe:
 
     def _missing(self, actual: Arrays) -> str | None:
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
-        return next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
+        return next((name for name in (*self._plan.profiles, *matched) if name not in actual), None)
 
     def _parts_to_join(self, whole: RowSubset) -> list[RowSubset]:
         """Return the parts of a batch if they can be compared in one array with those of others; else none."""
@@ -472,10 +472,10 @@ class JudgedProbe:
 
     def _expected(self, part: RowSubset) -> Arrays:
         outputs = part.stored.outputs
-        return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
+        return {name: outputs[name] for name in self._plan.profiles if name in outputs}
 
     def _is_scaled_by_samples(self, part: RowSubset) -> bool:
-        limits = self._together.plan.limits
+        limits = self._plan.limits
         return not _may_clip(part.stored.record, self._question.rules.precision) and all(
             _is_scaled_by_samples(array, limits[name]) for name, array in self._expected(part).items()
         )
@@ -488,11 +488,11 @@ class JudgedProbe:
         """
         # The mean of float32 is shown, and does not depend on which batches wait together.
         is_each_alone = self._question.rules.precision in _LIKE_FP32
-        rows = RowsTogether(OutputComparison(self._together.plan, names_rows=False), is_each_alone=is_each_alone)
+        rows = RowsTogether(OutputComparison(self._plan, names_rows=False), is_each_alone=is_each_alone)
         for part in parts:
             expected = self._expected(part)
             rows.add(part.batch.ids, {name: part.actual[name] for name in expected}, expected)
-        if next(_failed(rows, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None) is not None:
+        if next(_failed(rows, self._plan, self._question, skipped=_NOT_OF_ONE_BATCH), None) is not None:
             return None
         furthest = [state.nearest_row for state in rows.comparison.states.values()] if len(parts) > 1 else []
         # A part alone has these limits of rows where its mean is beyond the limit, which many parts can hide.
@@ -549,9 +549,9 @@ class JudgedProbe:
         outputs, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
         profiles = {name: self._profiles[name] for name in expected}
-        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
+        plan = _plan_of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
         for name, noise in record.noise.items():
-            limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
+            limits, profile = plan.limits.get(name), plan.profiles.get(name)
             is_alike = name in expected and outputs[name].shape == expected[name].shape
             if limits is None or profile is None or not is_alike or len(noise) != len(expected[name]):
                 continue
@@ -576,16 +576,16 @@ class JudgedProbe:
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
         profiles = {name: of_outputs[name] for name in expected}
-        scale = _Scale.of_batch(
+        plan = _plan_of_batch(
             part.stored,
             profiles,
             self._question,
             has_made_up_values=self._name in _OF_VALUES,
             has_decisions=has_decisions,
         )
-        alone = OutputComparison(scale.plan, names_rows=False)
+        alone = OutputComparison(plan, names_rows=False)
         alone.add(part.batch, part.actual, expected)
-        check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
+        check = next(_failed(alone, plan, self._question, skipped=_NOT_OF_ONE_BATCH), None)
         return check or self._failed_match(part)
 
     def fail(self, failed: FailedBatch) -> None:
@@ -638,10 +638,10 @@ class JudgedProbe:
             return self.failed_alone
         # A lower precision's mean is judged on real rows: probes hold more rare values than those.
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
-        scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
+        plan = _with_wider_mean(self._plan) if self._name == _OF_SAME_ROWS else self._plan
         together = (
             ProbeFailure(batch=-1, about="all batches together", check=check.name, words=check.words)
-            for check in _failed(self._all, scale, self._question, skipped=skipped)
+            for check in _failed(self._all, plan, self._question, skipped=skipped)
         )
         return list(together)[:1]
 
@@ -735,59 +735,49 @@ def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Scale:
-    plan: ComparisonPlan
+def _plan_of_batch(
+    stored: StoredProbeBatch,
+    profiles: Mapping[str, OutputProfile],
+    question: ProbeQuestion,
+    *,
+    has_made_up_values: bool,
+    has_decisions: bool = True,
+) -> ComparisonPlan:
+    """Return the limits of one batch, which its own outputs widen."""
+    is_lower = question.rules.precision not in _LIKE_FP32
+    factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen and has_made_up_values else 1.0
+    return _plan_of(_own_profiles(profiles, stored), question, has_decisions=has_decisions, factor=factor)
 
-    def with_wider_mean(self) -> _Scale:
-        """Return the limits for rows of the samples that run several times."""
-        limits = {
-            name: replace(
-                item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN, mean_of_columns=item.mean_of_columns * _WIDER_MEAN
-            )
-            for name, item in self.plan.limits.items()
-        }
-        return replace(self, plan=replace(self.plan, limits=limits))
 
-    @classmethod
-    def of_batch(
-        cls,
-        stored: StoredProbeBatch,
-        profiles: Mapping[str, OutputProfile],
-        question: ProbeQuestion,
-        *,
-        has_made_up_values: bool,
-        has_decisions: bool = True,
-    ) -> _Scale:
-        is_lower = question.rules.precision not in _LIKE_FP32
-        factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen and has_made_up_values else 1.0
-        return cls.of(_own_profiles(profiles, stored), question, has_decisions=has_decisions, factor=factor)
+def _plan_of(
+    profiles: Mapping[str, OutputProfile], question: ProbeQuestion, *, has_decisions: bool = True, factor: float = 1.0
+) -> ComparisonPlan:
+    compared = {name: profiles[name] for name in question.outputs if name in profiles}
+    rules = question.rules
+    return ComparisonPlan(
+        profiles=compared,
+        limits={
+            name: limits_of_made_up(rules.tolerance, profile).widened(factor) for name, profile in compared.items()
+        },
+        decisions={rule.output: rule for rule in rules.decisions if rule.output in compared and has_decisions},
+        argmax_of={label: scores for label, scores in rules.argmax_of.items() if label in compared},
+    )
 
-    @classmethod
-    def of(
-        cls,
-        profiles: Mapping[str, OutputProfile],
-        question: ProbeQuestion,
-        *,
-        has_decisions: bool = True,
-        factor: float = 1.0,
-    ) -> _Scale:
-        compared = {name: profiles[name] for name in question.outputs if name in profiles}
-        tolerance = question.rules.tolerance
-        plan = ComparisonPlan(
-            profiles=compared,
-            limits={name: limits_of_made_up(tolerance, profile).widened(factor) for name, profile in compared.items()},
-            decisions={
-                rule.output: rule for rule in question.rules.decisions if rule.output in compared and has_decisions
-            },
-            argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in compared},
+
+def _with_wider_mean(plan: ComparisonPlan) -> ComparisonPlan:
+    """Return the limits for rows of the samples that run several times."""
+    limits = {
+        name: replace(
+            item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN, mean_of_columns=item.mean_of_columns * _WIDER_MEAN
         )
-        return cls(plan=plan)
+        for name, item in plan.limits.items()
+    }
+    return replace(plan, limits=limits)
 
 
 def _failed(
     comparison: OutputComparison | RowsTogether,
-    scale: _Scale,
+    plan: ComparisonPlan,
     question: ProbeQuestion,
     *,
     skipped: frozenset[str] = frozenset(),
@@ -797,13 +787,9 @@ def _failed(
     if not measured.rows:
         return
     tolerance = replace(question.rules.tolerance, decision_mismatches=None, mismatch_rate_upper_95=None)
-    plan = JudgePlan(
-        # The other rules are checked on the samples.
-        rules=GateRules(tolerance=tolerance, argmax_of=scale.plan.argmax_of),
-        limits=scale.plan.limits,
-        profiles=scale.plan.profiles,
-    )
-    for check in failed_checks(measured, plan):
+    # The other rules are checked on the samples.
+    rules = GateRules(tolerance=tolerance, argmax_of=plan.argmax_of)
+    for check in failed_checks(measured, JudgePlan(rules=rules, limits=plan.limits, profiles=plan.profiles)):
         if check.name not in skipped and not _is_near(check, measured):
             yield check
 

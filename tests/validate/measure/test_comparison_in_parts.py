@@ -166,3 +166,6 @@ def test_passes_in_any_number_of_parts_have_the_figures_of_the_whole(
         own = parts.statistics[name]
         assert (own.rows, own.mismatches, own.beyond) == (statistics.rows, statistics.mismatches, statistics.beyond)
         assert [row.row_id for row in own.worst_rows] == [row.row_id for row in statistics.worst_rows]
+    for name, pattern in wanted.patterns.items():
+        figures, of_plain = (to_data(item.growth) for item in (parts.patterns[name], pattern))
+        assert figures == pytest.approx(of_plain, rel=1e-9, abs=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,21 @@ def test_the_outcome_is_that_of_each_batch_alone(
         alone = _outcome(batches, rules)
 
     assert _outcome(batches, rules) == alone
+
+
+def test_rows_that_hide_a_mean_beyond_its_limit_loosen_no_limit_of_a_row() -> None:
+    samples = _SAMPLES * np.float32(1e-4)
+    profile = profile_outputs("y", [(samples, 60)], axis=None, dtype="float32")
+    recording = replace(_RECORDING, profiles={"y": profile})
+    rules = GateRules(tolerance=parse_tolerance(Precision.FP32, {}))
+    judged = JudgedProbe(recording, ProbeQuestion(rules=rules, outputs=("y",)), name="batches")
+    for at, (rows, difference) in enumerate(((slice(0, 1), 2e-7), (slice(1, 30), 0.0))):
+        y = samples[rows]
+        record = BatchRecord(rows=len(y), about="rows", is_beyond_seen=False, is_unlike_seen=False)
+        stored = StoredProbeBatch(record=record, inputs={"x": y}, outputs={"y": y})
+        judged.judge(at, stored, {"y": y + np.float32(difference)})
+
+    assert [failure.check for failure in judged.failures()] == ["max_row_rel_diff"]
 
 
 @pytest.mark.parametrize(("sizes", "measured"), [((3, 4), 1), ((4, 3), 2)])
