@@ -72,13 +72,12 @@ def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, value
     There are as many threads as this process may use processors, at most four; one for parts of more than
     `_MOST_VALUES`.
     """
+    if len(parts) < 2 or values > _MOST_VALUES:  # noqa: PLR2004 - one part needs this thread alone
+        return [work(part) for part in parts]
     # The command, which reads profiles alone, is spared them.
     from concurrent.futures import ThreadPoolExecutor
 
     from paritygate.machine import available_processors
 
-    threads = min(len(parts), available_processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1
-    if threads < 2:  # noqa: PLR2004 - one thread is this one
-        return [work(part) for part in parts]
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(min(len(parts), available_processors(), _MOST_THREADS)) as pool:
         return list(pool.map(work, parts))

@@ -402,7 +402,7 @@ class OutputComparison:
             refused_count=self._refused_count,
             repeat_ratio={name: ratio for name, (ratio, _) in self._repeats.items()},
             repeat_max_abs_diff={name: largest for name, (_, largest) in self._repeats.items()},
-            patterns={name: self.patterns[name] for name in self.patterns},
+            patterns={name: self._pattern(name) for name in self.patterns},
             drawings={
                 name: drawn(sketched, self._octaves[name], results[name].beyond)
                 for name, sketched in self._sketches.items()
@@ -410,8 +410,12 @@ class OutputComparison:
             },
         )
 
+    # A comparison in parts has exact sums in place of those of these two.
     def _state(self, name: str) -> DiffState:
         return self.states[name]
+
+    def _pattern(self, name: str) -> RowPattern:
+        return self.patterns[name]
 
     def _mismatches(
         self, decided: Mapping[str, DecisionStatistics], results: Mapping[str, DiffStatistics]

@@ -18,7 +18,7 @@ from paritygate.validate.words.sentence import Words, joined, say
 
 # Each value keeps its own statistics; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
-# Rows of one value wait until they hold so many numbers: measuring a few rows takes as long as measuring many.
+# Rows wait until they hold so many numbers: measuring a few rows takes as long as measuring many.
 _VALUES_TOGETHER = 1 << 14
 # More values than this are counted in a sentence, not named.
 NAMED_VALUES = 5
@@ -32,7 +32,7 @@ class StratifiedComparison:
     ) -> None:
         self._plan = plan
         self._compare = compare
-        self._comparisons: dict[str, dict[str, _RowsTogether]] = {name: {} for name in strata}
+        self._comparisons: dict[str, dict[str, RowsTogether]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Arrays, expected: Arrays) -> None:
         """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
@@ -51,15 +51,15 @@ class StratifiedComparison:
                     _rows(expected, chosen, batch.rows),
                 )
 
-    def _of_value(self, name: str, value: str) -> _RowsTogether:
+    def _of_value(self, name: str, value: str) -> RowsTogether:
         comparisons = self._comparisons[name]
         if value not in comparisons and len(comparisons) >= _MAX_VALUES:
             msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
             raise UsageError(msg, hint="use a column that groups rows, not an id")
         if value not in comparisons:
             # Exact figures are those of each batch alone.
-            most = _VALUES_TOGETHER if self._compare is OutputComparison else 0
-            comparisons[value] = _RowsTogether(self._compare(self._plan), most)
+            is_exact = self._compare is not OutputComparison
+            comparisons[value] = RowsTogether(self._compare(self._plan), is_each_alone=is_exact)
         return comparisons[value]
 
     def take_in(self, other: StratifiedComparison) -> None:
@@ -95,12 +95,12 @@ class StratifiedComparison:
         }
 
 
-class _RowsTogether:
-    """The comparison of one value, whose rows are added in larger batches than they come in, of `most` values."""
+class RowsTogether:
+    """A comparison whose rows are added in larger batches than they come in, or `is_each_alone`."""
 
-    def __init__(self, comparison: OutputComparison, most: int) -> None:
+    def __init__(self, comparison: OutputComparison, *, is_each_alone: bool = False) -> None:
         self.comparison = comparison
-        self._most = most
+        self._most = 0 if is_each_alone else _VALUES_TOGETHER
         self._ids: list[str] = []
         self._sides: list[tuple[Arrays, Arrays]] = []
         self._values = 0
@@ -116,10 +116,12 @@ class _RowsTogether:
             self._flush()
 
     def end_pass(self) -> None:
+        """Mark the end of a pass."""
         self._flush()
         self.comparison.end_pass()
 
     def finish(self) -> Measurement:
+        """Return all figures."""
         return self.comparison.finish()
 
     def _flush(self) -> None:

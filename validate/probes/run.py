@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from paritygate.validate.measure.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
+from paritygate.validate.measure.strata import RowsTogether
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
@@ -53,6 +54,8 @@ _ADDED_UP = 2.0
 _OF_VALUES = frozenset({"flat", "values"})
 # Names, shapes and dtypes must match on any inputs.
 _CONTRACT = "contract"
+# The arrays that wait to be judged together. So few values never have the limits of many.
+_BYTES_TOGETHER = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -316,7 +319,10 @@ def _is_argmax(label: NDArray[np.generic], scores: NDArray[np.generic]) -> bool:
 
 
 class JudgedProbe:
-    """Judges every batch alone, to locate faults, and all of them together, for the mean."""
+    """Judges the batches of a probe, and all of them together, for the mean.
+
+    Batches that wait are compared together. Each is judged alone, to locate faults, only where that fails.
+    """
 
     def __init__(self, recording: ProbesRecording, question: ProbeQuestion, *, name: str) -> None:
         self._question = question
@@ -324,9 +330,11 @@ class JudgedProbe:
         # The outputs that are compared.
         self.held = frozenset({*question.outputs, *question.rules.matched})
         self._profiles = recording.profiles
-        self._together = _Scale.of(recording.profiles, question)
-        self._all = OutputComparison(self._together.plan, names_rows=False)
-        self.failed_alone: list[ProbeFailure] = []
+        self._plan = _plan_of(recording.profiles, question)
+        self._all = OutputComparison(self._plan, names_rows=False)
+        self._waiting: list[tuple[int, RowSubset]] = []
+        self._bytes = 0
+        self._failed_alone: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit.
         self.reference_noise: Words = ()
@@ -353,25 +361,71 @@ class JudgedProbe:
 
     def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
         """Record that the candidate refused a batch."""
+        self._judge_waiting()
         words = say("probe.refused", reason=reason)
         edges = stored.record.edges if stored.record.is_at_edge else ()
         self._take(FailedBatch(at=at, stored=stored, check="refused", words=words, edges=edges))
 
     def judge(self, at: int, stored: StoredProbeBatch, actual: Arrays) -> None:
-        """Judge outputs: rows that are unlike every sample apart from the others."""
+        """Add outputs, which are judged when failures are read or enough of them wait."""
+        size = sum(array.nbytes for arrays in (stored.inputs, stored.outputs, actual) for array in arrays.values())
+        if self._bytes + size > _BYTES_TOGETHER:
+            self._judge_waiting()
+        self._waiting.append((at, RowSubset(batch=self.batch(at, stored), stored=stored, actual=actual)))
+        self._bytes += size
+
+    def _judge_waiting(self) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        passed: set[int] = set()
+        for is_in_mean in (True, False) if len(waiting) > 1 else ():
+            group = {
+                place: parts
+                for place, (_, whole) in enumerate(waiting)
+                if _is_in_mean(whole.stored.record) is is_in_mean and (parts := self._parts_to_join(whole))
+            }
+            if len(group) < 2:  # noqa: PLR2004 - one batch is judged alone
+                continue
+            within = self._within_limits_of_samples([part for parts in group.values() for part in parts])
+            if within is not None:
+                passed.update(group)
+                if is_in_mean:
+                    self._all.take_in(within)
+        for place, (at, whole) in enumerate(waiting):
+            if place not in passed:
+                self._judge_alone(at, whole)
+
+    def _missing(self, actual: Arrays) -> str | None:
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
-        missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
+        return next((name for name in (*self._plan.profiles, *matched) if name not in actual), None)
+
+    def _parts_to_join(self, whole: RowSubset) -> list[RowSubset]:
+        """Return the parts of a batch if they can be compared in one array with those of others; else none."""
+        rules = self._question.rules
+        # Some rules compare whole batches: lists of labels have one order in each.
+        if self._padding or rules.matches or rules.argmax_of or self._missing(whole.actual) is not None:
+            return []
+        parts = [part for part in parts_of(whole, self._batch_axes) if rules.edge is not EdgeRule.OFF or not part.edges]
+        have_rows = all(
+            array.ndim and len(array) == part.batch.rows and part.actual[name].shape == array.shape
+            for part in parts
+            for name, array in self._expected(part).items()
+        )
+        return parts if have_rows and all(map(self._is_scaled_by_samples, parts)) else []
+
+    def _judge_alone(self, at: int, whole: RowSubset) -> None:
+        """Judge one batch: rows that are unlike every sample apart from the others."""
+        stored, actual = whole.stored, whole.actual
+        missing = self._missing(actual)
         if missing is not None:
             words = say("probe.without", output=missing)
             self.fail(FailedBatch(at=at, stored=stored, check="outputs", words=words, actual=actual))
             return
-        whole = RowSubset(batch=self.batch(at, stored), stored=stored, actual=actual)
         of_whole: OutputComparison | None = None
         is_cut_off = False
         for part in parts_of(whole, self._batch_axes):
             if part.edges and self._question.rules.edge is EdgeRule.OFF:
                 continue
-            within = self._within_limits_of_samples(part)
+            within = self._within_limits_of_samples([part]) if self._is_scaled_by_samples(part) else None
             of_whole = within if part is whole else None
             check = self._failed_check(part) if within is None else self._failed_match(part)
             check = check or self._failed_where_padded(part)
@@ -392,9 +446,7 @@ class JudgedProbe:
             if not failed.edges:
                 return
             is_cut_off = is_cut_off or failed.edges != part.edges
-        record = stored.record
-        # Clipped outputs stay out of the mean of all batches.
-        if is_cut_off or record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise:
+        if is_cut_off or not _is_in_mean(stored.record):
             return
         if of_whole is None:
             self._all.add(whole.batch, actual, self._expected(whole))
@@ -420,23 +472,31 @@ class JudgedProbe:
 
     def _expected(self, part: RowSubset) -> Arrays:
         outputs = part.stored.outputs
-        return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
+        return {name: outputs[name] for name in self._plan.profiles if name in outputs}
 
-    def _within_limits_of_samples(self, part: RowSubset) -> OutputComparison | None:
-        """Return the comparison of some rows if they are within the limits of the samples; else None.
+    def _is_scaled_by_samples(self, part: RowSubset) -> bool:
+        limits = self._plan.limits
+        return not _may_clip(part.stored.record, self._question.rules.precision) and all(
+            _is_scaled_by_samples(array, limits[name]) for name, array in self._expected(part).items()
+        )
 
-        The rows' own outputs only widen these limits, except with fill values or very wide spreads, which return None.
-        So rows within them need no second comparison.
+    def _within_limits_of_samples(self, parts: Sequence[RowSubset]) -> OutputComparison | None:
+        """Return the comparison of some rows if those of each part are within the limits of the samples; else None.
+
+        The rows' own outputs only widen these limits, except with fill values or very wide spreads. So other rows
+        within them need no second comparison.
         """
-        expected, plan = self._expected(part), self._together.plan
-        if _may_clip(part.stored.record, self._question.rules.precision) or not all(
-            _is_scaled_by_samples(array, plan.limits[name]) for name, array in expected.items()
-        ):
+        # The mean of float32 is shown, and does not depend on which batches wait together.
+        is_each_alone = self._question.rules.precision in _LIKE_FP32
+        rows = RowsTogether(OutputComparison(self._plan, names_rows=False), is_each_alone=is_each_alone)
+        for part in parts:
+            expected = self._expected(part)
+            rows.add(part.batch.ids, {name: part.actual[name] for name in expected}, expected)
+        if next(_failed(rows, self._plan, self._question, skipped=_NOT_OF_ONE_BATCH), None) is not None:
             return None
-        comparison = OutputComparison(plan, names_rows=False)
-        comparison.add(part.batch, part.actual, expected)
-        failed = next(_failed(comparison, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None)
-        return comparison if failed is None else None
+        furthest = [state.nearest_row for state in rows.comparison.states.values()] if len(parts) > 1 else []
+        # A part alone has these limits of rows where its mean is beyond the limit, which many parts can hide.
+        return None if any(row is not None and row.in_limits > 1 for row in furthest) else rows.comparison
 
     def _failed_match(self, part: RowSubset) -> Check | None:
         outputs = part.stored.outputs
@@ -489,9 +549,9 @@ class JudgedProbe:
         outputs, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
         profiles = {name: self._profiles[name] for name in expected}
-        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
+        plan = _plan_of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
         for name, noise in record.noise.items():
-            limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
+            limits, profile = plan.limits.get(name), plan.profiles.get(name)
             is_alike = name in expected and outputs[name].shape == expected[name].shape
             if limits is None or profile is None or not is_alike or len(noise) != len(expected[name]):
                 continue
@@ -516,21 +576,21 @@ class JudgedProbe:
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
         profiles = {name: of_outputs[name] for name in expected}
-        scale = _Scale.of_batch(
+        plan = _plan_of_batch(
             part.stored,
             profiles,
             self._question,
             has_made_up_values=self._name in _OF_VALUES,
             has_decisions=has_decisions,
         )
-        alone = OutputComparison(scale.plan, names_rows=False)
+        alone = OutputComparison(plan, names_rows=False)
         alone.add(part.batch, part.actual, expected)
-        check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
+        check = next(_failed(alone, plan, self._question, skipped=_NOT_OF_ONE_BATCH), None)
         return check or self._failed_match(part)
 
     def fail(self, failed: FailedBatch) -> None:
         """Record a failed batch."""
-        self.failed_alone.append(self._kept(failed, is_stored=len(self.failed_alone) < FAILURES_KEPT))
+        self._failed_alone.append(self._kept(failed, is_stored=len(self._failed_alone) < FAILURES_KEPT))
 
     def _take(self, failed: FailedBatch) -> None:
         """Record rows of a batch that differ, either where samples are or where no sample is."""
@@ -545,9 +605,9 @@ class JudgedProbe:
         if words not in self._findings:
             self._findings[words] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
             if not failed.is_finding:
-                self.failed_alone.append(self._findings[words])
+                self._failed_alone.append(self._findings[words])
         elif not failed.is_finding:
-            self.failed_alone.append(self._kept(failed, is_stored=False))
+            self._failed_alone.append(self._kept(failed, is_stored=False))
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
@@ -567,9 +627,10 @@ class JudgedProbe:
         return tuple(self._findings.values())
 
     @property
-    def failed(self) -> int:
-        """The number of batches that have failed so far."""
-        return len(self.failed_alone)
+    def failed_alone(self) -> list[ProbeFailure]:
+        """The batches that have failed so far."""
+        self._judge_waiting()
+        return self._failed_alone
 
     def failures(self) -> list[ProbeFailure]:
         """Return the failed batches; if none failed alone, the failure of all of them together."""
@@ -577,10 +638,10 @@ class JudgedProbe:
             return self.failed_alone
         # A lower precision's mean is judged on real rows: probes hold more rare values than those.
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
-        scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
+        plan = _with_wider_mean(self._plan) if self._name == _OF_SAME_ROWS else self._plan
         together = (
             ProbeFailure(batch=-1, about="all batches together", check=check.name, words=check.words)
-            for check in _failed(self._all, scale, self._question, skipped=skipped)
+            for check in _failed(self._all, plan, self._question, skipped=skipped)
         )
         return list(together)[:1]
 
@@ -594,6 +655,11 @@ def _is_scaled_by_samples(array: NDArray[np.generic], limits: Limits) -> bool:
     return not any(
         by_block(lambda rows: limits.widens_rows(not_a_number(array[rows], left_out_of(array[rows]))), array.shape)
     )
+
+
+def _is_in_mean(record: BatchRecord) -> bool:
+    """Return whether a batch counts in the mean of all: no output may be clipped."""
+    return not (record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise)
 
 
 def _is_size(edges: Iterable[Edge]) -> bool:
@@ -669,71 +735,61 @@ def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Scale:
-    plan: ComparisonPlan
+def _plan_of_batch(
+    stored: StoredProbeBatch,
+    profiles: Mapping[str, OutputProfile],
+    question: ProbeQuestion,
+    *,
+    has_made_up_values: bool,
+    has_decisions: bool = True,
+) -> ComparisonPlan:
+    """Return the limits of one batch, which its own outputs widen."""
+    is_lower = question.rules.precision not in _LIKE_FP32
+    factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen and has_made_up_values else 1.0
+    return _plan_of(_own_profiles(profiles, stored), question, has_decisions=has_decisions, factor=factor)
 
-    def with_wider_mean(self) -> _Scale:
-        """Return the limits for rows of the samples that run several times."""
-        limits = {
-            name: replace(
-                item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN, mean_of_columns=item.mean_of_columns * _WIDER_MEAN
-            )
-            for name, item in self.plan.limits.items()
-        }
-        return replace(self, plan=replace(self.plan, limits=limits))
 
-    @classmethod
-    def of_batch(
-        cls,
-        stored: StoredProbeBatch,
-        profiles: Mapping[str, OutputProfile],
-        question: ProbeQuestion,
-        *,
-        has_made_up_values: bool,
-        has_decisions: bool = True,
-    ) -> _Scale:
-        is_lower = question.rules.precision not in _LIKE_FP32
-        factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen and has_made_up_values else 1.0
-        return cls.of(_own_profiles(profiles, stored), question, has_decisions=has_decisions, factor=factor)
+def _plan_of(
+    profiles: Mapping[str, OutputProfile], question: ProbeQuestion, *, has_decisions: bool = True, factor: float = 1.0
+) -> ComparisonPlan:
+    compared = {name: profiles[name] for name in question.outputs if name in profiles}
+    rules = question.rules
+    return ComparisonPlan(
+        profiles=compared,
+        limits={
+            name: limits_of_made_up(rules.tolerance, profile).widened(factor) for name, profile in compared.items()
+        },
+        decisions={rule.output: rule for rule in rules.decisions if rule.output in compared and has_decisions},
+        argmax_of={label: scores for label, scores in rules.argmax_of.items() if label in compared},
+    )
 
-    @classmethod
-    def of(
-        cls,
-        profiles: Mapping[str, OutputProfile],
-        question: ProbeQuestion,
-        *,
-        has_decisions: bool = True,
-        factor: float = 1.0,
-    ) -> _Scale:
-        compared = {name: profiles[name] for name in question.outputs if name in profiles}
-        tolerance = question.rules.tolerance
-        plan = ComparisonPlan(
-            profiles=compared,
-            limits={name: limits_of_made_up(tolerance, profile).widened(factor) for name, profile in compared.items()},
-            decisions={
-                rule.output: rule for rule in question.rules.decisions if rule.output in compared and has_decisions
-            },
-            argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in compared},
+
+def _with_wider_mean(plan: ComparisonPlan) -> ComparisonPlan:
+    """Return the limits for rows of the samples that run several times."""
+    limits = {
+        name: replace(
+            item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN, mean_of_columns=item.mean_of_columns * _WIDER_MEAN
         )
-        return cls(plan=plan)
+        for name, item in plan.limits.items()
+    }
+    return replace(plan, limits=limits)
 
 
 def _failed(
-    comparison: OutputComparison, scale: _Scale, question: ProbeQuestion, *, skipped: frozenset[str] = frozenset()
+    comparison: OutputComparison | RowsTogether,
+    plan: ComparisonPlan,
+    question: ProbeQuestion,
+    *,
+    skipped: frozenset[str] = frozenset(),
 ) -> Iterator[Check]:
     comparison.end_pass()
     measured = comparison.finish()
     if not measured.rows:
         return
     tolerance = replace(question.rules.tolerance, decision_mismatches=None, mismatch_rate_upper_95=None)
-    plan = JudgePlan(
-        # The other rules are checked on the samples.
-        rules=GateRules(tolerance=tolerance, argmax_of=scale.plan.argmax_of),
-        limits=scale.plan.limits,
-        profiles=scale.plan.profiles,
-    )
-    for check in failed_checks(measured, plan):
+    # The other rules are checked on the samples.
+    rules = GateRules(tolerance=tolerance, argmax_of=plan.argmax_of)
+    for check in failed_checks(measured, JudgePlan(rules=rules, limits=plan.limits, profiles=plan.profiles)):
         if check.name not in skipped and not _is_near(check, measured):
             yield check
 

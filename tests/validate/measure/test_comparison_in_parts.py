@@ -166,3 +166,21 @@ def test_passes_in_any_number_of_parts_have_the_figures_of_the_whole(
         own = parts.statistics[name]
         assert (own.rows, own.mismatches, own.beyond) == (statistics.rows, statistics.mismatches, statistics.beyond)
         assert [row.row_id for row in own.worst_rows] == [row.row_id for row in statistics.worst_rows]
+
+
+def test_a_part_that_was_written_has_the_moments_of_its_rows() -> None:
+    expected = np.random.default_rng(0).normal(size=(9, 1)).astype(np.float32)
+    profile = profile_outputs("y", [(expected, 9)], axis=None, dtype="float32")
+    limits = limits_for(parse_tolerance(Precision.FP32, {}), profile)
+    plan = ComparisonPlan(profiles={"y": profile}, limits={"y": limits})
+    part, read, plain = ExactComparison(plan), ExactComparison(plan), OutputComparison(plan)
+    batch = Batch(inputs={"x": expected}, ids=[f"r{row}" for row in range(9)])
+    for comparison in (part, plain):
+        comparison.add(batch, {"y": expected + np.float32(0.5)}, {"y": expected})
+        comparison.end_pass()
+    read.read(json.loads(json.dumps(part.to_data())))
+
+    growth, of_plain = (to_data(item.finish().patterns["y"].growth) for item in (read, plain))
+
+    assert of_plain["mean_y"] > 0
+    assert growth == pytest.approx(of_plain, rel=1e-9, abs=1e-9)

@@ -5,6 +5,7 @@ Outputs are compared with the reference's, within the limits of the samples, and
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,7 +20,7 @@ from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.measure.check import Status
-from paritygate.validate.measure.limits import limits_for, limits_of_made_up
+from paritygate.validate.measure.limits import Limits, limits_for, limits_of_made_up
 from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.valid_positions import like
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
@@ -106,6 +107,8 @@ class SessionProbe:
         self._matches = question.rules.matches
         self._tolerance = question.rules.tolerance
         self._profiles = {name: profile for name, profile in recording.profiles.items() if name in question.outputs}
+        # The same for every batch.
+        self._limits = functools.cache(self._limits_of_repeats)
         self._of_all: list[ProbeFailure] = []
         self.batches = self.rows = 0
 
@@ -126,10 +129,10 @@ class SessionProbe:
             return
         if asked.is_judged and self._is_first_answer(asked, actual):
             return
-        before = self._judged.failed
+        before = len(self._judged.failed_alone)
         if not asked.is_failed:
             self._judged.judge(asked.at, asked.stored, actual)
-        if self._judged.failed == before and asked.first is not None:
+        if len(self._judged.failed_alone) == before and asked.first is not None:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
 
     def _is_first_answer(self, asked: RerunBatch, actual: Arrays) -> bool:
@@ -162,11 +165,7 @@ class SessionProbe:
         self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
         for name, profile in self._profiles.items():
-            # The rows are real, so the declared limit of repeats applies.
-            limits = limits_for(self._tolerance, profile)
-            if not is_same_build:
-                made_up = limits_of_made_up(self._tolerance, profile)
-                limits = replace(made_up, repeat_max_abs_diff=made_up.max_abs_diff)
+            limits = self._limits(name, is_same_build=is_same_build)
             ratio, difference = repeat_difference(actual[name], first[name], profile, limits)
             if ratio > 1:
                 limit = float(limits.repeat_max_abs_diff.max())
@@ -183,6 +182,13 @@ class SessionProbe:
                     limit=limit,
                 )
         return None
+
+    def _limits_of_repeats(self, name: str, *, is_same_build: bool) -> Limits:
+        if is_same_build:
+            # The rows are real, so the declared limit of repeats applies.
+            return limits_for(self._tolerance, self._profiles[name])
+        made_up = limits_of_made_up(self._tolerance, self._profiles[name])
+        return replace(made_up, repeat_max_abs_diff=made_up.max_abs_diff)
 
     def _changed_matches(self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str) -> FailedBatch | None:
         batch = self._judged.batch(asked.at, asked.stored)
@@ -234,27 +240,33 @@ def _first_answers(
         is_enough = bool(batches) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
-        repeated = _first_answer(candidate, judged, at, stored)
-        if repeated.is_failed and at not in failed_before:
-            # It passed in that probe, and such a change is what this one looks for.
-            repeated = replace(repeated, is_failed=False, is_judged=False)
-        if repeated.first is None and repeated.is_failed:
+        first = _first_answer(candidate, judged, at, stored)
+        if first is None and at in failed_before:
             continue
-        batches.append(repeated)
+        batches.append(RerunBatch(at=at, stored=stored, first=first))
         rows += count
         size += sum(array.nbytes for array in (*stored.inputs.values(), *stored.outputs.values()))
-    return tuple(batches)
+    failed = {failure.batch for failure in judged.failed_alone}
+    # A batch that passed in that probe and fails now is a change, which these probes look for.
+    changed = failed - set(failed_before)
+    return tuple(
+        replace(
+            batch,
+            is_failed=batch.at in failed - changed,
+            is_judged=batch.first is not None and batch.at not in changed,
+        )
+        for batch in batches
+    )
 
 
-def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> RerunBatch:
+def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> Arrays | None:
+    """Return the candidate's compared outputs, which are judged; None if it refuses the batch."""
     try:
         answer = candidate.answer(judged.batch(at, stored))
     except RefusedInputsError:
-        return RerunBatch(at=at, stored=stored, first=None, is_failed=True, is_judged=True)
-    failed_before = judged.failed
+        return None
     judged.judge(at, stored, answer)
-    first = {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
-    return RerunBatch(at=at, stored=stored, first=first, is_failed=judged.failed > failed_before, is_judged=True)
+    return {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
 
 
 def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
