@@ -21,9 +21,11 @@ from paritygate.models.torch.archive import names_in_archive
 from paritygate.models.torch.module import (
     as_named_module,
     device_of,
+    modes_kept,
     parts_with_fp32_precision,
     put_in_eval_mode,
     signature_of_module,
+    train_mode_of,
     unused_outputs,
 )
 from paritygate.models.torch.names import KnownNames, named_file
@@ -97,11 +99,17 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     _check_device(loaded.device)
     path = loaded.ref.path
     module = torchscript_file.load_torchscript(path, loaded.device)
-    note = put_in_eval_mode(module)
+    if loaded.side == "candidate":
+        # A server runs the file as it loads, so a candidate in train mode is measured in train mode.
+        mode = train_mode_of(module)
+        note = f"{mode} and was measured so, as a server may run it: call eval() before saving it" if mode else None
+    else:
+        note = put_in_eval_mode(module)
     taking = torchscript_file.taking_its_names(module)
     archived_names, declared = names_in_archive(path), loaded.ref.signature
     if archived_names is None and declared is None and loaded.example is not None:
-        declared = signature_of_module(taking, loaded.example, loaded.ref.rename)
+        with modes_kept(module):
+            declared = signature_of_module(taking, loaded.example, loaded.ref.rename)
     names = KnownNames(file=path, said=archived_names, declared=declared, rename=loaded.ref.rename)
     named, signature = named_file(taking, names)
     weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
@@ -113,9 +121,6 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     )
     notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
     facts = replace(_torch_facts(device, precision_of_tensors(weights), notes), half_precision=half_dtype(weights))
-    if note is not None:
-        # A server may run the file as it is.
-        facts = replace(facts, provider_warnings=(f"{note}; your server must do so too",))
     return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 

@@ -77,10 +77,20 @@ def test_outputs_without_names_are_those_of_the_other_side_or_called_by_their_or
     assert called.data["probes"]["asked"]["fresh"]["error"] == ""
 
 
-def test_a_file_that_was_saved_in_train_mode_warns(traces: Desk) -> None:
-    torch.jit.script(_Net().train()).save(str(traces.folder / "train.pt"))
+@pytest.mark.parametrize(("dropout", "code"), [(0.0, 0), (0.5, 1)])
+def test_a_candidate_in_train_mode_is_measured_in_train_mode(traces: Desk, dropout: float, code: int) -> None:
+    net = torch.nn.Sequential(_Net(), torch.nn.Dropout(dropout))
+    torch.jit.script(net.train()).save(str(traces.folder / "train.pt"))
 
     called = traces.json("compare", "net:load", "train.pt", "--samples", "inputs.npz", "--probes", "none")
 
-    (check,) = [check for check in called.data["checks"] if check["name"] == "provider"]
-    assert (called.code, check["status"]) == (0, "warning")
+    assert (called.code, called.data["verdict"]) == (code, "fail" if code else "pass")
+    assert any("train mode" in note for note in called.data["notes"])
+
+
+def test_a_reference_in_train_mode_is_run_in_eval_mode(traces: Desk) -> None:
+    torch.jit.script(torch.nn.Sequential(_Net(), torch.nn.Dropout(0.5)).train()).save(str(traces.folder / "train.pt"))
+
+    called = traces.json("compare", "train.pt", "right.pt", "--samples", "inputs.npz", "--probes", "none")
+
+    assert (called.code, called.data["verdict"]) == (0, "pass")

@@ -73,14 +73,18 @@ def put_in_eval_mode(module: torch.nn.Module) -> str | None:
 
     In train mode dropout is active and batch norm uses the statistics of the batch, so no such module is served.
     """
+    training = train_mode_of(module)
     # A frozen module of TorchScript has no mode.
-    parts = [(name, part) for name, part in module.named_modules() if hasattr(part, "training")]
-    training = [name or "the module itself" for name, part in parts if part.training]
-    if parts:
+    if any(hasattr(part, "training") for part in module.modules()):
         module.eval()
-    if not training:
-        return None
-    return f"the module was in train mode ({len(training)} parts, first {training[0]!r}) and was put into eval mode"
+    return f"{training} and was put into eval mode" if training else None
+
+
+def train_mode_of(module: torch.nn.Module) -> str:
+    """Return that the module or parts of it are in train mode, in words; empty if none is."""
+    parts = module.named_modules()
+    training = [name or "the module itself" for name, part in parts if getattr(part, "training", False)]
+    return f"the module was in train mode ({len(training)} parts, first {training[0]!r})" if training else ""
 
 
 def answer_of(module: torch.nn.Module, rows: Arrays) -> tuple[dict[str, torch.Tensor], Any]:
