@@ -83,7 +83,7 @@ class Cache:
     store: Store | None = None  # None where nothing is cached
     done: list[JobDone] = field(default_factory=list)  # in their order
     _memory: DigestCache | None = None
-    _holding: dict[str, set[object]] = field(default_factory=dict)  # of `first_difference`
+    _holding: dict[str, dict[str, object]] = field(default_factory=dict)  # of `first_difference`
     # What the jobs so far read, as far as that is certain.
     _all_read: list[Dependencies] = field(default_factory=list)
     _used: list[Path] = field(default_factory=list)
@@ -217,12 +217,16 @@ class Cache:
         """Cache a result besides those of jobs, for `found`; nothing where what some job read is unknown."""
         if self.store is None or not self._is_all_known:
             return
-        with contextlib.suppress(OSError, StorageError):
+        with contextlib.suppress(NotKept, OSError, StorageError):
             self.store.save(self._key(what, asked), self.entry_of_all(what, value), {})
             self._found.add(what)
 
     def entry_of_all(self, what: str, value: Any) -> Entry:  # noqa: ANN401 - JSON data
-        """Return an entry of a result that depends on all that the jobs read outside of the run."""
+        """Return an entry of a result that depends on all that the jobs read outside of the run.
+
+        Raises:
+            NotKept: It changed between two of them.
+        """
         return self._entry(what, _now(), union_outside_run(self._all_read), value)
 
     def knows_all(self, *found: str) -> bool:

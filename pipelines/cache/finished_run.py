@@ -20,7 +20,7 @@ from paritygate.errors import StorageError
 from paritygate.files import digest_of_file, digest_of_json
 from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.cache.request import request_of
-from paritygate.pipelines.cache.states import first_difference
+from paritygate.pipelines.cache.states import NotKept, first_difference
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child_result import NOT_OURS
 from paritygate.pipelines.process.file_access.states import NAMES_OF_MODULES, identity_of, names_in
@@ -125,7 +125,7 @@ def keep_finished_run(
     """
     if cache.store is None or not asked.is_as_it_was:
         return
-    with contextlib.suppress(OSError, StorageError):
+    with contextlib.suppress(NotKept, OSError, StorageError):
         value = {
             "folder": str(run.folder),
             "files": {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from paritygate.files import digest_of_json
 from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
 from paritygate.pipelines.process.child import environment_of_child
 from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.sightings import source_of_bytecode
 from paritygate.pipelines.process.file_access.states import (
     ALL_NAMES,
     KINDS_OF_NAMES,
@@ -24,6 +26,8 @@ from paritygate.pipelines.process.file_access.states import (
     ending_added,
     endings_of_module,
     identity_of,
+    is_of_module,
+    letters_of_modules,
     name_added,
     names_in,
     target_of,
@@ -54,11 +58,12 @@ class NotKept(Exception):  # noqa: N818 - it is not an error of the job
 class Dependencies:
     """What a job read, by content. `@run@` replaces the run folder in paths.
 
-    `bytecode` has `Memory.bytecode` of modules, and `imports` has `endings_of_module` of modules that were searched in
-    folders of `packages_in`. Four fields have digests of the names in folders. `folders` are listed ones of which JSON
-    files were read too, and `without_reports` the other listed ones, without files of `--json`. `modules_in` are those
-    that only Python listed, by possible names of modules. `packages_in` are those with known searches, by names of
-    installed packages.
+    `bytecode` has `DigestCache.bytecode` of modules, whose sources need not be in `files`. `imports` has
+    `endings_of_module` of modules that were searched in folders of `packages_in`. Four fields have digests of the names
+    in folders. `folders` are listed ones of which JSON files were read too, and `without_reports` the other listed
+    ones, without files of `--json`. `modules_in` are those that only Python listed, by possible names of modules: what
+    these show is not in `links` and `absent`. `packages_in` are those with known searches, by names of installed
+    packages.
     """
 
     files: dict[str, str] = field(default_factory=dict)  # digests
@@ -102,8 +107,18 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
     """
     if accesses.why_unknown:
         raise NotKept(accesses.why_unknown)
+    # A source that changes from here on is noticed with the other files.
+    bytecode = {path: memory.bytecode(path) for path in sorted(accesses.bytecode)}
+    in_bytecode = {source_of_bytecode(path) for path, state in bytecode.items() if state != OF_SOURCE}
     files = dict(_digested(accesses, memory))
-    packages_in = dict(_packages_in(path for path, is_listed in accesses.searched.items() if is_listed))
+    modules_in = {path: names for path, names in accesses.modules_in.items() if path not in accesses.searched}
+    searched = [path for path, is_listed in accesses.searched.items() if is_listed]
+    try:
+        packages_in = {path: names_in(path, NAMES_OF_PACKAGES) for path in searched}
+        # Their digest, compared below, also shows what is missing there and what is a link.
+        modules = {path: letters_of_modules(path) for path in modules_in}
+    except OSError as err:
+        raise NotKept(f"{err.filename} was changed while the job ran") from err
     changed = (
         *(path for path, names in accesses.folders.items() if not _is_so(path, ALL_NAMES, names, memory)),
         *(path for path, names in accesses.modules_in.items() if not _is_so(path, NAMES_OF_MODULES, names, memory)),
@@ -121,24 +136,31 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
     # A job that reads JSON files by their names would read those of `--json` too.
     with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
     return Dependencies(
-        files={_named(path, run): digest for path, digest in {**files, **accesses.contents}.items()},
-        bytecode={path: memory.bytecode(path) for path in sorted(accesses.bytecode)},
+        files={
+            named: digest
+            for path, digest in {**files, **accesses.contents}.items()
+            if (named := _named(path, run)) not in in_bytecode
+        },
+        bytecode=bytecode,
         folders={_named(path, run): names for path, names in accesses.folders.items() if path in with_reports},
         without_reports={
             _named(path, run): names
             for path, names in accesses.without_reports.items()
             if path in accesses.folders and path not in with_reports
         },
-        modules_in={
-            _named(path, run): names for path, names in accesses.modules_in.items() if path not in accesses.searched
-        },
+        modules_in={_named(path, run): names for path, names in modules_in.items()},
         packages_in={_named(path, run): names for path, names in packages_in.items()},
         imports={_named(path, run): endings for path, endings in accesses.imports.items()},
         sizes={_named(path, run): size for path, size in accesses.sizes.items() if path not in accesses.files},
-        links={path: target for path, target in accesses.links.items() if not _named(path, run).startswith(RUN)},
+        links={
+            path: target
+            for path, target in accesses.links.items()
+            if (target is not None or not _is_shown(path, modules, None, "f", "d"))
+            and not _named(path, run).startswith(RUN)
+        },
         attributes={_named(path, run): digest for path, digest in accesses.attributes.items()},
         looked_at={path: state for path, state in accesses.looked_at.items() if not _named(path, run).startswith(RUN)},
-        absent=tuple(sorted(_named(path, run) for path in accesses.absent)),
+        absent=tuple(sorted(_named(path, run) for path in accesses.absent if not _is_shown(path, modules, None))),
         variables={
             name: _digest_of_variable(variables, name)
             for name in sorted(accesses.variables)
@@ -149,13 +171,10 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
     )
 
 
-def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    path = ""
-    try:
-        for path in folders:
-            yield path, names_in(path, NAMES_OF_PACKAGES)
-    except OSError as err:
-        raise NotKept(f"{path} was changed while the job ran") from err
+def _is_shown(path: str, modules: Mapping[str, Mapping[str, str]], *letters: str | None) -> bool:
+    """Return whether the names of modules in its folder show if a path becomes of another kind than these."""
+    folder, _, name = path.rpartition("/")
+    return folder in modules and is_of_module(name) and modules[folder].get(name) in letters
 
 
 def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str, str]]:
@@ -186,18 +205,27 @@ def union(reads: Iterable[Dependencies]) -> Dependencies:
     return Dependencies(**merged)
 
 
-def union_outside_run(reads: Iterable[Dependencies]) -> Dependencies:
-    """Return all that several jobs of one run read outside of its folder."""
+def union_outside_run(reads: Sequence[Dependencies]) -> Dependencies:
+    """Return all that several jobs of one run read outside of its folder.
+
+    Raises:
+        NotKept: It changed between two of them.
+    """
     merged = union(reads)
+    states = {name: value for name in merged.__dataclass_fields__ if isinstance(value := getattr(merged, name), dict)}
+    for name, last in states.items():
+        for path, _ in (item for read in reads for item in getattr(read, name).items() - last.items()):
+            if not path.startswith(RUN):
+                raise NotKept(f"{path} was changed between two jobs")
     outside: dict[str, Any] = {
-        item.name: {path: value for path, value in getattr(merged, item.name).items() if not path.startswith(RUN)}
-        for item in fields(Dependencies)
-        if isinstance(getattr(merged, item.name), dict) and item.name != "variables"
+        name: {path: state for path, state in last.items() if not path.startswith(RUN)}
+        for name, last in states.items()
+        if name != "variables"
     }
     return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
 
 
-def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, set[object]]) -> str:
+def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, dict[str, object]]) -> str:
     """Return the first change since a job; empty for none.
 
     `holding` has what was found to hold at this moment, by its kind, and gets more.
@@ -225,18 +253,15 @@ def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding
         _ABSENT: dict.fromkeys(read.absent),
     }
     for kind, states in wanted.items():
-        known = holding.setdefault(kind, set())
-        for item in states.items():
-            # The jobs of a run read thousands of the same files.
-            if item in known:
-                continue
-            named, state = item
+        known = holding.setdefault(kind, {})
+        # The jobs of a run read thousands of the same files.
+        for named, state in itertools.filterfalse(known.items().__contains__, states.items()):
             path = _place(named, run)
             if not _is_so(path, kind, state, memory):
                 return _difference(path, kind, state, run)
             if not named.startswith(RUN):
                 # The run's own files are made meanwhile.
-                known.add(item)
+                known[named] = state
     return ""
 
 
@@ -246,7 +271,8 @@ def _difference(path: str, kind: str, before: object, run: Path) -> str:
     if kind == _IMPORT and (ending := ending_added(path, str(before))) is not None:
         return f"{_shown(f'{path}{ending}', run)} is there now"
     if kind not in KINDS_OF_NAMES:
-        return f"{_shown(path, run)} changed"
+        source = source_of_bytecode(path) if kind == _BYTECODE else None
+        return f"{_shown(source or path, run)} changed"
     new = name_added(path, str(before), kind)
     if new is not None:
         return f"{_shown(os.path.join(path, new), run)} is there now"  # noqa: PTH118 - as it was written

@@ -36,7 +36,7 @@ from paritygate.pipelines.process.child_result import NOT_OURS
 _ENTRY = "entry.json"
 # The complete request, which is read where the entry is not.
 _ASKED = "asked.json"
-_SCHEMA = 6
+_SCHEMA = 7
 # For one request, as of a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
