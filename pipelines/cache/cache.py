@@ -160,14 +160,10 @@ class Cache:
     def _why_again(self, wanted: CacheRequest) -> str:
         """Return why a job without any entry is done again; empty the first time."""
         not_kept = self.memory.why_not_kept(wanted.key)
-        return (
-            f"nothing of it was cached last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
-        )
-
-    def _difference_of_request(self, job: ChildJob) -> str:
-        """Return what changed in the request since the last time; empty the first time."""
-        before = self._store.last_asked(job.what, but_in=self.run.name)
-        return "" if before is None else difference_of_requests(before, self._asked(job.name, job.args))
+        if not_kept:
+            return f"nothing of it was cached last time: {not_kept}"
+        before = self._store.last_asked(wanted.job.what, but_in=self.run.name)
+        return "" if before is None else difference_of_requests(before, self._asked(wanted.job.name, wanted.job.args))
 
     def _judge(self, wanted: CacheRequest, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
         """Return the job's result from cached outputs of its models; where one is missing, do the job."""

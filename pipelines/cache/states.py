@@ -77,7 +77,7 @@ class Dependencies:
     links: dict[str, str | None] = field(default_factory=dict)  # targets; None for no link
     attributes: dict[str, str] = field(default_factory=dict)  # digests of extended attributes
     looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)  # by user code: last change in ns, mode
-    absent: tuple[str, ...] = ()  # missing when it was looked for
+    absent: dict[str, None] = field(default_factory=dict)  # missing when it was looked for
     variables: dict[str, str | None] = field(default_factory=dict)  # digests; None where unset
     all_variables: str | None = None  # digest, if all were read
     host_name: str | None = None  # digest, if it was read
@@ -96,7 +96,7 @@ class Dependencies:
         if data.keys() != {item.name for item in fields(cls)}:
             raise ValueError("another version wrote it")
         looked_at = {path: tuple(state) for path, state in data["looked_at"].items()}
-        return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})
+        return cls(**{**data, "looked_at": looked_at})
 
 
 def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependencies:
@@ -160,7 +160,7 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
         },
         attributes={_named(path, run): digest for path, digest in accesses.attributes.items()},
         looked_at={path: state for path, state in accesses.looked_at.items() if not _named(path, run).startswith(RUN)},
-        absent=tuple(sorted(_named(path, run) for path in accesses.absent if not _is_shown(path, modules, None))),
+        absent={_named(path, run): None for path in sorted(accesses.absent) if not _is_shown(path, modules, None)},
         variables={
             name: _digest_of_variable(variables, name)
             for name in sorted(accesses.variables)
@@ -193,15 +193,13 @@ def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str
 
 def union(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read."""
-    jobs, merged = list(reads) or [Dependencies()], dict[str, Any]()
-    for item in fields(Dependencies):
-        values = [getattr(read, item.name) for read in jobs]
-        if all(isinstance(value, dict) for value in values):
-            merged[item.name] = {path: state for value in values for path, state in value.items()}
-        elif all(isinstance(value, tuple) for value in values):
-            merged[item.name] = tuple(sorted({path for value in values for path in value}))
-        else:
-            merged[item.name] = next(filter(None, values), None)
+    merged, jobs = dict[str, Any](), (*reads, Dependencies())
+    for name in Dependencies.__dataclass_fields__:
+        values = [getattr(read, name) for read in jobs]
+        is_by_path = isinstance(values[0], dict)
+        merged[name] = (
+            dict(itertools.chain(*map(dict.items, values))) if is_by_path else next(filter(None, values), None)
+        )
     return Dependencies(**merged)
 
 
@@ -211,18 +209,14 @@ def union_outside_run(reads: Sequence[Dependencies]) -> Dependencies:
     Raises:
         NotKept: It changed between two of them.
     """
-    merged = union(reads)
-    states = {name: value for name in merged.__dataclass_fields__ if isinstance(value := getattr(merged, name), dict)}
-    for name, last in states.items():
-        for path, _ in (item for read in reads for item in getattr(read, name).items() - last.items()):
-            if not path.startswith(RUN):
+    merged, outside = union(reads), dict[str, Any]()
+    for name, last in merged.to_json().items():
+        if isinstance(last, dict) and name != "variables":
+            changed = (path for read in reads for path, _ in getattr(read, name).items() - last.items())
+            if path := next((path for path in changed if not path.startswith(RUN)), ""):
                 raise NotKept(f"{path} was changed between two jobs")
-    outside: dict[str, Any] = {
-        name: {path: state for path, state in last.items() if not path.startswith(RUN)}
-        for name, last in states.items()
-        if name != "variables"
-    }
-    return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
+            outside[name] = {path: state for path, state in last.items() if not path.startswith(RUN)}
+    return replace(merged, **outside)
 
 
 def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, dict[str, object]]) -> str:
@@ -250,7 +244,7 @@ def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding
         "attributes": read.attributes,
         "look": read.looked_at,
         "size": read.sizes,
-        _ABSENT: dict.fromkeys(read.absent),
+        _ABSENT: read.absent,
     }
     for kind, states in wanted.items():
         known = holding.setdefault(kind, {})

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -115,9 +115,7 @@ class Store:
                 "made_at": entry.made_at,
                 "made_in": entry.made_in,
                 "value": entry.value,
-                "made": [
-                    {"place": item.place, "files": dict(item.files), "folders": list(item.folders)} for item in made
-                ],
+                "made": [asdict(item) for item in made],
                 "read": entry.read.to_json(),
                 "not_run_here": entry.not_run_here,
             }
