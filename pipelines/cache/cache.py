@@ -201,13 +201,13 @@ class Cache:
         """
         if self.store is None or not self._is_all_known:
             return None
-        for entry in self.store.entries(self._key(what, asked)):
-            if not first_difference(entry.read, self.run, self.memory, self._holding):
-                done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
-                self.done.append(done)
-                self._found.add(what)
-                return placed(entry.value, self.run), done
-        return None
+        entry, _ = self._taken(what, self._key(what, asked), {})
+        if entry is None:
+            return None
+        done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
+        self.done.append(done)
+        self._found.add(what)
+        return placed(entry.value, self.run), done
 
     def keep(self, what: str, asked: Mapping[str, Any], value: Any) -> None:  # noqa: ANN401 - JSON data
         """Cache a result besides those of jobs, for `found`; nothing where what some job read is unknown."""

@@ -109,8 +109,8 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
         raise NotKept(accesses.why_unknown)
     # A source that changes from here on is noticed with the other files.
     bytecode = {path: memory.bytecode(path) for path in sorted(accesses.bytecode)}
-    in_bytecode = {source_of_bytecode(path) for path, state in bytecode.items() if state != OF_SOURCE}
-    files = dict(_digested(accesses, memory))
+    compiled = {source_of_bytecode(path) for path, state in bytecode.items() if state != OF_SOURCE}
+    files = {**dict(_digested(accesses, memory)), **accesses.contents}
     modules_in = {path: names for path, names in accesses.modules_in.items() if path not in accesses.searched}
     searched = [path for path, is_listed in accesses.searched.items() if is_listed]
     try:
@@ -134,13 +134,9 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
         raise NotKept(f"{changed[0]} was changed while the job ran")
     variables = environment_of_child()
     # A job that reads JSON files by their names would read those of `--json` too.
-    with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
+    with_reports = {path.rpartition("/")[0] for path in files if path.endswith(".json")}
     return Dependencies(
-        files={
-            named: digest
-            for path, digest in {**files, **accesses.contents}.items()
-            if (named := _named(path, run)) not in in_bytecode
-        },
+        files={named: digest for path, digest in files.items() if (named := _named(path, run)) not in compiled},
         bytecode=bytecode,
         folders={_named(path, run): names for path, names in accesses.folders.items() if path in with_reports},
         without_reports={

@@ -31,15 +31,7 @@ _PART_BYTES = 1 << 20
 
 
 def names_in(folder: str, kind: str = ALL_NAMES) -> str:
-    """Return the digest of the names in a folder and the kind of each, without `__pycache__`.
-
-    Args:
-        folder: The folder.
-        kind: Which names count, one of `KINDS_OF_NAMES`.
-
-    Raises:
-        OSError: The folder cannot be listed.
-    """
+    """Return the digest of the names in a folder that count for a kind, without `__pycache__`; raise OSError."""
     return next(names_of_kinds(folder, kind))
 
 
@@ -101,11 +93,7 @@ def is_of_module(name: str) -> bool:
 
 
 def letters_of_modules(folder: str) -> dict[str, str]:
-    """Return the letter for the kind of each name in a folder that counts for `NAMES_OF_MODULES`.
-
-    Raises:
-        OSError: The folder cannot be listed.
-    """
+    """Return the letter of each name in a folder that counts for `NAMES_OF_MODULES`; raise OSError."""
     return {name[1:]: name[0] for name in _counting(folder, _listed(folder), NAMES_OF_MODULES)}
 
 
