@@ -83,7 +83,7 @@ class Cache:
     store: Store | None = None  # None where nothing is cached
     done: list[JobDone] = field(default_factory=list)  # in their order
     _memory: DigestCache | None = None
-    _holding: dict[str, set[object]] = field(default_factory=dict)  # of `first_difference`
+    _holding: dict[str, dict[str, object]] = field(default_factory=dict)  # of `first_difference`
     # What the jobs so far read, as far as that is certain.
     _all_read: list[Dependencies] = field(default_factory=list)
     _used: list[Path] = field(default_factory=list)
@@ -160,14 +160,10 @@ class Cache:
     def _why_again(self, wanted: CacheRequest) -> str:
         """Return why a job without any entry is done again; empty the first time."""
         not_kept = self.memory.why_not_kept(wanted.key)
-        return (
-            f"nothing of it was cached last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
-        )
-
-    def _difference_of_request(self, job: ChildJob) -> str:
-        """Return what changed in the request since the last time; empty the first time."""
-        before = self._store.last_asked(job.what, but_in=self.run.name)
-        return "" if before is None else difference_of_requests(before, self._asked(job.name, job.args))
+        if not_kept:
+            return f"nothing of it was cached last time: {not_kept}"
+        before = self._store.last_asked(wanted.job.what, but_in=self.run.name)
+        return "" if before is None else difference_of_requests(before, self._asked(wanted.job.name, wanted.job.args))
 
     def _judge(self, wanted: CacheRequest, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
         """Return the job's result from cached outputs of its models; where one is missing, do the job."""
@@ -205,24 +201,28 @@ class Cache:
         """
         if self.store is None or not self._is_all_known:
             return None
-        for entry in self.store.entries(self._key(what, asked)):
-            if not first_difference(entry.read, self.run, self.memory, self._holding):
-                done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
-                self.done.append(done)
-                self._found.add(what)
-                return placed(entry.value, self.run), done
-        return None
+        entry, _ = self._taken(what, self._key(what, asked), {})
+        if entry is None:
+            return None
+        done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
+        self.done.append(done)
+        self._found.add(what)
+        return placed(entry.value, self.run), done
 
     def keep(self, what: str, asked: Mapping[str, Any], value: Any) -> None:  # noqa: ANN401 - JSON data
         """Cache a result besides those of jobs, for `found`; nothing where what some job read is unknown."""
         if self.store is None or not self._is_all_known:
             return
-        with contextlib.suppress(OSError, StorageError):
+        with contextlib.suppress(NotKept, OSError, StorageError):
             self.store.save(self._key(what, asked), self.entry_of_all(what, value), {})
             self._found.add(what)
 
     def entry_of_all(self, what: str, value: Any) -> Entry:  # noqa: ANN401 - JSON data
-        """Return an entry of a result that depends on all that the jobs read outside of the run."""
+        """Return an entry of a result that depends on all that the jobs read outside of the run.
+
+        Raises:
+            NotKept: It changed between two of them.
+        """
         return self._entry(what, _now(), union_outside_run(self._all_read), value)
 
     def knows_all(self, *found: str) -> bool:

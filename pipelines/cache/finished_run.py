@@ -20,8 +20,7 @@ from paritygate.errors import StorageError
 from paritygate.files import digest_of_file, digest_of_json
 from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.cache.request import request_of
-from paritygate.pipelines.cache.states import first_difference
-from paritygate.pipelines.cache.store import Entry
+from paritygate.pipelines.cache.states import NotKept, first_difference
 from paritygate.pipelines.process.child_result import NOT_OURS
 from paritygate.pipelines.process.file_access.states import NAMES_OF_MODULES, identity_of, names_in
 
@@ -88,8 +87,15 @@ def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
         for entry in cache.store.entries(asked.key):
             # Corrupt entries do not count.
             with contextlib.suppress(OSError, *NOT_OURS):
-                run = _finished(entry)
-                is_as_left = _is_as_left(run.folder, entry.value["files"])
+                value = entry.value
+                run = FinishedRun(
+                    folder=Path(value["folder"]),
+                    made_at=entry.made_at,
+                    lines=tuple(value["lines"]),
+                    verdict=value["verdict"],
+                    outcome=value["outcome"],
+                )
+                is_as_left = _is_as_left(run.folder, value["files"])
                 if is_as_left and not first_difference(entry.read, asked.root, cache.memory, {}):
                     # Marks it as used, so that it is not the first to make room.
                     cache.store.restore(entry, {}, cache.memory)
@@ -97,17 +103,6 @@ def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
     finally:
         cache.close()
     return None
-
-
-def _finished(entry: Entry) -> FinishedRun:
-    value = entry.value
-    return FinishedRun(
-        folder=Path(value["folder"]),
-        made_at=entry.made_at,
-        lines=tuple(value["lines"]),
-        verdict=value["verdict"],
-        outcome=value["outcome"],
-    )
 
 
 def keep_finished_run(
@@ -125,7 +120,7 @@ def keep_finished_run(
     """
     if cache.store is None or not asked.is_as_it_was:
         return
-    with contextlib.suppress(OSError, StorageError):
+    with contextlib.suppress(NotKept, OSError, StorageError):
         value = {
             "folder": str(run.folder),
             "files": {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paritygate.files import digest_of_file, note_digest, write_bytes_atomically
 from paritygate.pipelines.process.file_access.sightings import source_of_bytecode
-from paritygate.pipelines.process.file_access.states import content_of, identity_of
+from paritygate.pipelines.process.file_access.states import content_of
 
 # Longer than any step of file systems' clocks, two seconds on FAT among them.
 _TIME_STEP_NS = 2_100_000_000
@@ -72,12 +72,12 @@ class DigestCache:
         return digest
 
     def bytecode(self, path: str) -> str:
-        """Return what a module runs by: its source, or the digest of the bytecode at `path`, which need not exist.
+        """Return what a module runs by: its source, or the digest of that and of the bytecode at `path`, if it exists.
 
         Python uses bytecode if time and size of the source, or its digest, are those in the bytecode. Later changes of
         the source's time do not matter.
         """
-        return self._of_bytecode("bytecode", path, _what_runs)
+        return self._of_bytecode("module", path, _what_runs)
 
     def is_compiled_from_source(self, path: str) -> bool:
         """Return whether a module runs by its source, or by bytecode that Python makes of it."""
@@ -145,7 +145,7 @@ class DigestCache:
 
 
 def _key(found: os.stat_result) -> str:
-    return ":".join(map(str, identity_of(found)))
+    return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
 
 
 def _content(path: str) -> bytes:
@@ -158,14 +158,15 @@ def _what_runs(kept: bytes, source: str, of: os.stat_result) -> str:
     flags, stamp = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
     if len(kept) < _HEADER_BYTES:
         return OF_SOURCE
+    text = _content(source)
     if flags:
         # Children check the source whatever the flags are.
-        is_of_source = importlib.util.source_hash(_content(source)) == stamp
+        is_of_source = importlib.util.source_hash(text) == stamp
     else:
         written, size = int(of.st_mtime) & 0xFFFFFFFF, of.st_size & 0xFFFFFFFF
         is_of_source = stamp == written.to_bytes(4, "little") + size.to_bytes(4, "little")
-    code = hashlib.sha256(kept[:4] + kept[_HEADER_BYTES:]).hexdigest()
-    return f"sha256:{code}" if is_of_source else OF_SOURCE
+    both = hashlib.sha256(kept[:4] + kept[_HEADER_BYTES:] + hashlib.sha256(text).digest())
+    return f"sha256:{both.hexdigest()}" if is_of_source else OF_SOURCE
 
 
 def _runs_source(kept: bytes, source: str, of: os.stat_result) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from paritygate.files import digest_of_json
 from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
 from paritygate.pipelines.process.child import environment_of_child
 from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.sightings import source_of_bytecode
 from paritygate.pipelines.process.file_access.states import (
     ALL_NAMES,
     KINDS_OF_NAMES,
@@ -24,6 +26,8 @@ from paritygate.pipelines.process.file_access.states import (
     ending_added,
     endings_of_module,
     identity_of,
+    is_of_module,
+    letters_of_modules,
     name_added,
     names_in,
     target_of,
@@ -54,11 +58,12 @@ class NotKept(Exception):  # noqa: N818 - it is not an error of the job
 class Dependencies:
     """What a job read, by content. `@run@` replaces the run folder in paths.
 
-    `bytecode` has `Memory.bytecode` of modules, and `imports` has `endings_of_module` of modules that were searched in
-    folders of `packages_in`. Four fields have digests of the names in folders. `folders` are listed ones of which JSON
-    files were read too, and `without_reports` the other listed ones, without files of `--json`. `modules_in` are those
-    that only Python listed, by possible names of modules. `packages_in` are those with known searches, by names of
-    installed packages.
+    `bytecode` has `DigestCache.bytecode` of modules, whose sources need not be in `files`. `imports` has
+    `endings_of_module` of modules that were searched in folders of `packages_in`. Four fields have digests of the names
+    in folders. `folders` are listed ones of which JSON files were read too, and `without_reports` the other listed
+    ones, without files of `--json`. `modules_in` are those that only Python listed, by possible names of modules: what
+    these show is not in `links` and `absent`. `packages_in` are those with known searches, by names of installed
+    packages.
     """
 
     files: dict[str, str] = field(default_factory=dict)  # digests
@@ -72,7 +77,7 @@ class Dependencies:
     links: dict[str, str | None] = field(default_factory=dict)  # targets; None for no link
     attributes: dict[str, str] = field(default_factory=dict)  # digests of extended attributes
     looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)  # by user code: last change in ns, mode
-    absent: tuple[str, ...] = ()  # missing when it was looked for
+    absent: dict[str, None] = field(default_factory=dict)  # missing when it was looked for
     variables: dict[str, str | None] = field(default_factory=dict)  # digests; None where unset
     all_variables: str | None = None  # digest, if all were read
     host_name: str | None = None  # digest, if it was read
@@ -91,7 +96,7 @@ class Dependencies:
         if data.keys() != {item.name for item in fields(cls)}:
             raise ValueError("another version wrote it")
         looked_at = {path: tuple(state) for path, state in data["looked_at"].items()}
-        return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})
+        return cls(**{**data, "looked_at": looked_at})
 
 
 def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependencies:
@@ -102,8 +107,18 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
     """
     if accesses.why_unknown:
         raise NotKept(accesses.why_unknown)
-    files = dict(_digested(accesses, memory))
-    packages_in = dict(_packages_in(path for path, is_listed in accesses.searched.items() if is_listed))
+    # A source that changes from here on is noticed with the other files.
+    bytecode = {path: memory.bytecode(path) for path in sorted(accesses.bytecode)}
+    compiled = {source_of_bytecode(path) for path, state in bytecode.items() if state != OF_SOURCE}
+    files = {**dict(_digested(accesses, memory)), **accesses.contents}
+    modules_in = {path: names for path, names in accesses.modules_in.items() if path not in accesses.searched}
+    searched = [path for path, is_listed in accesses.searched.items() if is_listed]
+    try:
+        packages_in = {path: names_in(path, NAMES_OF_PACKAGES) for path in searched}
+        # Their digest, compared below, also shows what is missing there and what is a link.
+        modules = {path: letters_of_modules(path) for path in modules_in}
+    except OSError as err:
+        raise NotKept(f"{err.filename} was changed while the job ran") from err
     changed = (
         *(path for path, names in accesses.folders.items() if not _is_so(path, ALL_NAMES, names, memory)),
         *(path for path, names in accesses.modules_in.items() if not _is_so(path, NAMES_OF_MODULES, names, memory)),
@@ -119,26 +134,29 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
         raise NotKept(f"{changed[0]} was changed while the job ran")
     variables = environment_of_child()
     # A job that reads JSON files by their names would read those of `--json` too.
-    with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
+    with_reports = {path.rpartition("/")[0] for path in files if path.endswith(".json")}
     return Dependencies(
-        files={_named(path, run): digest for path, digest in {**files, **accesses.contents}.items()},
-        bytecode={path: memory.bytecode(path) for path in sorted(accesses.bytecode)},
+        files={named: digest for path, digest in files.items() if (named := _named(path, run)) not in compiled},
+        bytecode=bytecode,
         folders={_named(path, run): names for path, names in accesses.folders.items() if path in with_reports},
         without_reports={
             _named(path, run): names
             for path, names in accesses.without_reports.items()
             if path in accesses.folders and path not in with_reports
         },
-        modules_in={
-            _named(path, run): names for path, names in accesses.modules_in.items() if path not in accesses.searched
-        },
+        modules_in={_named(path, run): names for path, names in modules_in.items()},
         packages_in={_named(path, run): names for path, names in packages_in.items()},
         imports={_named(path, run): endings for path, endings in accesses.imports.items()},
         sizes={_named(path, run): size for path, size in accesses.sizes.items() if path not in accesses.files},
-        links={path: target for path, target in accesses.links.items() if not _named(path, run).startswith(RUN)},
+        links={
+            path: target
+            for path, target in accesses.links.items()
+            if (target is not None or not _is_shown(path, modules, None, "f", "d"))
+            and not _named(path, run).startswith(RUN)
+        },
         attributes={_named(path, run): digest for path, digest in accesses.attributes.items()},
         looked_at={path: state for path, state in accesses.looked_at.items() if not _named(path, run).startswith(RUN)},
-        absent=tuple(sorted(_named(path, run) for path in accesses.absent)),
+        absent={_named(path, run): None for path in sorted(accesses.absent) if not _is_shown(path, modules, None)},
         variables={
             name: _digest_of_variable(variables, name)
             for name in sorted(accesses.variables)
@@ -149,13 +167,10 @@ def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependen
     )
 
 
-def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    path = ""
-    try:
-        for path in folders:
-            yield path, names_in(path, NAMES_OF_PACKAGES)
-    except OSError as err:
-        raise NotKept(f"{path} was changed while the job ran") from err
+def _is_shown(path: str, modules: Mapping[str, Mapping[str, str]], *letters: str | None) -> bool:
+    """Return whether the names of modules in its folder show if a path becomes of another kind than these."""
+    folder, _, name = path.rpartition("/")
+    return folder in modules and is_of_module(name) and modules[folder].get(name) in letters
 
 
 def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str, str]]:
@@ -174,30 +189,33 @@ def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str
 
 def union(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read."""
-    jobs, merged = list(reads) or [Dependencies()], dict[str, Any]()
-    for item in fields(Dependencies):
-        values = [getattr(read, item.name) for read in jobs]
-        if all(isinstance(value, dict) for value in values):
-            merged[item.name] = {path: state for value in values for path, state in value.items()}
-        elif all(isinstance(value, tuple) for value in values):
-            merged[item.name] = tuple(sorted({path for value in values for path in value}))
-        else:
-            merged[item.name] = next(filter(None, values), None)
+    merged, jobs = dict[str, Any](), (*reads, Dependencies())
+    for name in Dependencies.__dataclass_fields__:
+        values = [getattr(read, name) for read in jobs]
+        is_by_path = isinstance(values[0], dict)
+        merged[name] = (
+            dict(itertools.chain(*map(dict.items, values))) if is_by_path else next(filter(None, values), None)
+        )
     return Dependencies(**merged)
 
 
-def union_outside_run(reads: Iterable[Dependencies]) -> Dependencies:
-    """Return all that several jobs of one run read outside of its folder."""
-    merged = union(reads)
-    outside: dict[str, Any] = {
-        item.name: {path: value for path, value in getattr(merged, item.name).items() if not path.startswith(RUN)}
-        for item in fields(Dependencies)
-        if isinstance(getattr(merged, item.name), dict) and item.name != "variables"
-    }
-    return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
+def union_outside_run(reads: Sequence[Dependencies]) -> Dependencies:
+    """Return all that several jobs of one run read outside of its folder.
+
+    Raises:
+        NotKept: It changed between two of them.
+    """
+    merged, outside = union(reads), dict[str, Any]()
+    for name, last in merged.to_json().items():
+        if isinstance(last, dict) and name != "variables":
+            changed = (path for read in reads for path, _ in getattr(read, name).items() - last.items())
+            if path := next((path for path in changed if not path.startswith(RUN)), ""):
+                raise NotKept(f"{path} was changed between two jobs")
+            outside[name] = {path: state for path, state in last.items() if not path.startswith(RUN)}
+    return replace(merged, **outside)
 
 
-def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, set[object]]) -> str:
+def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding: dict[str, dict[str, object]]) -> str:
     """Return the first change since a job; empty for none.
 
     `holding` has what was found to hold at this moment, by its kind, and gets more.
@@ -222,21 +240,18 @@ def first_difference(read: Dependencies, run: Path, memory: DigestCache, holding
         "attributes": read.attributes,
         "look": read.looked_at,
         "size": read.sizes,
-        _ABSENT: dict.fromkeys(read.absent),
+        _ABSENT: read.absent,
     }
     for kind, states in wanted.items():
-        known = holding.setdefault(kind, set())
-        for item in states.items():
-            # The jobs of a run read thousands of the same files.
-            if item in known:
-                continue
-            named, state = item
+        known = holding.setdefault(kind, {})
+        # The jobs of a run read thousands of the same files.
+        for named, state in itertools.filterfalse(known.items().__contains__, states.items()):
             path = _place(named, run)
             if not _is_so(path, kind, state, memory):
                 return _difference(path, kind, state, run)
             if not named.startswith(RUN):
                 # The run's own files are made meanwhile.
-                known.add(item)
+                known[named] = state
     return ""
 
 
@@ -246,7 +261,8 @@ def _difference(path: str, kind: str, before: object, run: Path) -> str:
     if kind == _IMPORT and (ending := ending_added(path, str(before))) is not None:
         return f"{_shown(f'{path}{ending}', run)} is there now"
     if kind not in KINDS_OF_NAMES:
-        return f"{_shown(path, run)} changed"
+        source = source_of_bytecode(path) if kind == _BYTECODE else None
+        return f"{_shown(source or path, run)} changed"
     new = name_added(path, str(before), kind)
     if new is not None:
         return f"{_shown(os.path.join(path, new), run)} is there now"  # noqa: PTH118 - as it was written

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -36,7 +36,7 @@ from paritygate.pipelines.process.child_result import NOT_OURS
 _ENTRY = "entry.json"
 # The complete request, which is read where the entry is not.
 _ASKED = "asked.json"
-_SCHEMA = 6
+_SCHEMA = 7
 # For one request, as of a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
@@ -115,9 +115,7 @@ class Store:
                 "made_at": entry.made_at,
                 "made_in": entry.made_in,
                 "value": entry.value,
-                "made": [
-                    {"place": item.place, "files": dict(item.files), "folders": list(item.folders)} for item in made
-                ],
+                "made": [asdict(item) for item in made],
                 "read": entry.read.to_json(),
                 "not_run_here": entry.not_run_here,
             }

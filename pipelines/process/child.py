@@ -280,6 +280,9 @@ def environment_of_child() -> dict[str, str]:
     own = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
     # No code of a model sees it, and no key of the cache depends on it.
     own.pop(SIGNING_PASSWORD, None)
+    # For Python, an empty one is as good as none.
+    if own.get("PYTHONPATH") == "":
+        del own["PYTHONPATH"]
     return {**own, **_ENVIRONMENT}
 
 

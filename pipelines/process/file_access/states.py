@@ -16,6 +16,7 @@ NAMES_OF_PACKAGES = "packages"
 KINDS_OF_NAMES = frozenset({ALL_NAMES, NAMES_BUT_REPORTS, NAMES_OF_MODULES, NAMES_OF_PACKAGES})
 _OF_PACKAGES = (".dist-info", ".egg-info", ".egg")
 _EGG_INFO = "egg-info"
+_COMPILED = "__pycache__"
 _ENDINGS = importlib.machinery.all_suffixes()
 _OF_MODULES = (*_ENDINGS, *_OF_PACKAGES, ".pth")
 # How files of `--json` end, and what each contains.
@@ -30,15 +31,7 @@ _PART_BYTES = 1 << 20
 
 
 def names_in(folder: str, kind: str = ALL_NAMES) -> str:
-    """Return the digest of the names in a folder and the kind of each, without `__pycache__`.
-
-    Args:
-        folder: The folder.
-        kind: Which names count, one of `KINDS_OF_NAMES`.
-
-    Raises:
-        OSError: The folder cannot be listed.
-    """
+    """Return the digest of the names in a folder that count for a kind, without `__pycache__`; raise OSError."""
     return next(names_of_kinds(folder, kind))
 
 
@@ -80,7 +73,7 @@ def name_added(folder: str, before: str, kind: str) -> str | None:
 def _listed(folder: str) -> list[str]:
     """Return the names in a folder without `__pycache__`, each after a letter for its kind."""
     with os.scandir(folder) as listing:
-        return [f"{_letter(entry)}{entry.name}" for entry in listing if entry.name != "__pycache__"]
+        return [f"{_letter(entry)}{entry.name}" for entry in listing if entry.name != _COMPILED]
 
 
 def _counting(folder: str, names: list[str], kind: str) -> list[str]:
@@ -88,10 +81,20 @@ def _counting(folder: str, names: list[str], kind: str) -> list[str]:
     if kind == NAMES_BUT_REPORTS:
         return [name for name in names if not _is_report(f"{folder}/{name[1:]}", name)]
     if kind == NAMES_OF_MODULES:
-        return [name for name in names if name.lower().endswith(_OF_MODULES) or "." not in name]
+        return [name for name in names if is_of_module(name)]
     if kind == NAMES_OF_PACKAGES:
         return [name for name in names if name.lower().endswith(_OF_PACKAGES) or name[1:].lower() == _EGG_INFO]
     return names
+
+
+def is_of_module(name: str) -> bool:
+    """Return whether a name can be that of a module or package, so that it counts for `NAMES_OF_MODULES`."""
+    return (name.lower().endswith(_OF_MODULES) or "." not in name) and name != _COMPILED
+
+
+def letters_of_modules(folder: str) -> dict[str, str]:
+    """Return the letter of each name in a folder that counts for `NAMES_OF_MODULES`; raise OSError."""
+    return {name[1:]: name[0] for name in _counting(folder, _listed(folder), NAMES_OF_MODULES)}
 
 
 def endings_of_module(path: str) -> str:
@@ -121,8 +124,7 @@ def _letter(entry: os.DirEntry[str]) -> str:
 
 
 def _digest_of_names(names: Iterable[str]) -> str:
-    text = b"/".join(sorted(os.fsencode(name) for name in names))
-    return f"sha256:{hashlib.sha256(text).hexdigest()}"
+    return f"sha256:{hashlib.sha256(os.fsencode('/'.join(sorted(names)))).hexdigest()}"
 
 
 def target_of(path: str) -> str | None:

@@ -162,6 +162,31 @@ def test_bytecode_stands_for_its_source_only_where_python_makes_it_of_that(
     assert bool(first_difference(read, tmp_path / "run", memory, {})) != is_of_source
 
 
+def test_no_python_path_and_one_without_text_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    before = request_of("job", {}, tmp_path)
+    monkeypatch.delenv("PYTHONPATH")
+
+    assert request_of("job", {}, tmp_path) == before
+
+
+def test_a_source_counts_with_its_bytecode(tmp_path: Path) -> None:
+    source = tmp_path / "theirs.py"
+    source.write_text("VALUE = 1")
+    kept = importlib.util.cache_from_source(str(source))
+    py_compile.compile(str(source), cfile=kept, doraise=True)
+    read = Dependencies(bytecode={kept: DigestCache(tmp_path / "digests.json").bytecode(kept)})
+    written = source.stat()
+    assert first_difference(read, tmp_path / "run", DigestCache(tmp_path / "digests.json"), {}) == ""
+
+    # Python sees no change of this kind, and who reads the source does.
+    source.write_text("VALUE = 2")
+    os.utime(source, ns=(written.st_atime_ns, written.st_mtime_ns))
+
+    found = first_difference(read, tmp_path / "run", DigestCache(tmp_path / "digests.json"), {})
+    assert found.endswith("theirs.py changed")
+
+
 def test_what_a_process_takes_over_from_its_parent_is_asked_too(tmp_path: Path) -> None:
     import resource
 

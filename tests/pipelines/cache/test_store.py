@@ -11,9 +11,10 @@ import pytest
 
 from paritygate.files import MARKER, make_marked_folder
 from paritygate.pipelines.cache.memory import DigestCache
-from paritygate.pipelines.cache.states import RUN, Dependencies, first_difference
+from paritygate.pipelines.cache.states import RUN, Dependencies, NotKept, first_difference, read_now, union_outside_run
 from paritygate.pipelines.cache.store import Entry, Store
-from paritygate.pipelines.process.file_access.states import names_in
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.states import NAMES_OF_MODULES, names_in
 
 _PLACE = "@run@/savedmodel-fp32"
 
@@ -102,3 +103,62 @@ def test_what_differs_in_the_run_is_called_by_its_place_there(tmp_path: Path, ch
     found = first_difference(read, run, memory, {})
     assert found.startswith(said)
     assert str(tmp_path) not in found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_shown"),
+    [
+        ("missing", "file", True),
+        ("missing", "lost link", True),
+        ("lost link", "link", False),
+        ("file", "link", True),
+        ("folder", "link", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["module.py", "package", "data.txt", "__pycache__"])
+def test_what_is_missing_or_a_link_shows_in_the_names_of_modules_or_is_kept(
+    tmp_path: Path, name: str, before: str, after: str, *, is_shown: bool
+) -> None:
+    folder, elsewhere = tmp_path / "package", tmp_path / "elsewhere"
+    path = folder / name
+    folder.mkdir()
+
+    def make(kind: str) -> None:
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.is_dir():
+            path.rmdir()
+        makers: dict[str, Callable[[], Any]] = {
+            "missing": list,
+            "file": path.touch,
+            "folder": path.mkdir,
+            "lost link": lambda: path.symlink_to(elsewhere),
+            "link": lambda: (elsewhere.touch(), path.symlink_to(elsewhere)),
+        }
+        makers[kind]()
+
+    make(before)
+    is_missing = not path.exists()
+    memory, run, named = DigestCache(tmp_path / "digests.json"), tmp_path / "run", str(path)
+    accesses = FileAccesses(
+        modules_in={str(folder): names_in(str(folder), NAMES_OF_MODULES)},
+        absent={named} if is_missing else set(),
+        links={} if is_missing else {named: None},
+    )
+    read = read_now(accesses, run, memory)
+    assert first_difference(read, run, memory, {}) == ""
+    is_of_module = name in {"module.py", "package"}
+    assert bool(read.absent or read.links) != (is_of_module and is_shown)
+
+    make(after)
+
+    # A link that leads nowhere is as good as nothing where only that is asked.
+    assert bool(first_difference(read, run, memory, {})) or (after == "lost link" and not is_of_module)
+
+
+def test_what_changes_between_two_jobs_of_a_run_is_no_input_of_both() -> None:
+    first, second = (Dependencies(files={"/a": digest, f"{RUN}/b": digest}) for digest in ("1", "2"))
+
+    assert union_outside_run([first, first]).files == {"/a": "1"}
+    with pytest.raises(NotKept, match="/a"):
+        union_outside_run([first, second])
