@@ -221,7 +221,7 @@ def _bare(data: object) -> object:
 
 
 def _is_note_of_moment(text: str) -> bool:
-    return text.startswith(("judged anew: ", "compared at ")) or "/artifacts/" in text
+    return text.startswith(("judged again: ", "compared at ")) or "/artifacts/" in text
 
 
 def _write_samples(here: Path) -> None:

@@ -81,7 +81,7 @@ def put_in_eval_mode(module: torch.nn.Module) -> str | None:
 
 
 def train_mode_of(module: torch.nn.Module) -> str:
-    """Return that the module or parts of it are in train mode, in words; empty if none is."""
+    """Return a sentence that the module or parts of it are in train mode; empty if none is."""
     parts = module.named_modules()
     training = [name or "the module itself" for name, part in parts if getattr(part, "training", False)]
     return f"the module was in train mode ({len(training)} parts, first {training[0]!r})" if training else ""
