@@ -77,7 +77,7 @@ def _content(cell: Cell) -> str:
     elif cell.kind == "code":
         shown = f"<code>{shown}</code>"
     elif cell.anchor:
-        shown = f'<a href="#{cell.anchor}">{shown}</a>'
+        shown = f'<a href="#{_escaped(cell.anchor)}">{shown}</a>'
     elif cell.fraction is not None:
         bar = "bar beyond" if cell.fraction > 1 else "bar"
         part = f'<i style="width:{min(cell.fraction, 1.0) * 100:.1f}%"></i>'
