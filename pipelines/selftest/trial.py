@@ -135,7 +135,8 @@ def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
 
     recorded = {item.name: getattr(recording, item.name) for item in fields(recording)}
     stopping = _Stopping(**recorded, failed=failed)
-    question = replace(question_of(job, candidate, FailureStore(job, recording), outputs, unclipped), keep=note)
+    asked = question_of(job, candidate, FailureStore(job, recording), outputs, unclipped)
+    question = replace(asked, keep=note, judges_at_once=True)
     outcomes = run_probes(
         candidate,
         stopping,

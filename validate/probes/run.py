@@ -88,6 +88,7 @@ class ProbeQuestion:
     - `unfit`: returns why a candidate cannot take inputs, such as with fixed dims, or an empty text.
     - `unclipped`: returns an INT8 candidate's outputs without ranges of activations; None if none exceeds its range.
     - `keep`: stores a failed batch for the user and returns the place, or an empty text.
+    - `judges_at_once`: no batch waits for others, because the caller stops at the first failure.
     """
 
     rules: GateRules
@@ -96,6 +97,7 @@ class ProbeQuestion:
     runtime: str = ""
     unclipped: Callable[[Batch], Arrays | None] = lambda _: None
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
+    judges_at_once: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -373,6 +375,8 @@ class JudgedProbe:
             self._judge_waiting()
         self._waiting.append((at, RowSubset(batch=self.batch(at, stored), stored=stored, actual=actual)))
         self._bytes += size
+        if self._question.judges_at_once:
+            self._judge_waiting()
 
     def _judge_waiting(self) -> None:
         waiting, self._waiting, self._bytes = self._waiting, [], 0

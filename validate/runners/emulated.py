@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _LOW_DTYPES: Mapping[str, np.dtype[Any]] = {dtype.name: dtype for dtype in DTYPES.values()}
 _FATAL = 4
+# No operators are fused, because rounding happens between them.
+_LEVEL = "ORT_ENABLE_BASIC"
 _SHOWN = 5
 # From these on, an operator takes its axes as an input.
 _UNSQUEEZE_OPSET = 13
@@ -82,7 +84,9 @@ def check_rounding(precisions: tuple[Precision, ...]) -> None:
         check_canary(squares, precision)
 
 
-def open_rounding_session(graph: onnx.ModelProto, weights: Arrays, name: str) -> onnxruntime.InferenceSession:
+def open_rounding_session(
+    graph: onnx.ModelProto, weights: Arrays, name: str, *, level: str = _LEVEL
+) -> onnxruntime.InferenceSession:
     """Return a session that keeps the rounding of a graph; `weights` are those that the graph holds no data of.
 
     Raises:
@@ -94,8 +98,7 @@ def open_rounding_session(graph: onnx.ModelProto, weights: Arrays, name: str) ->
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True
     set_waiting(options)
-    # No operators are fused, because rounding happens between them.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     if weights:
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         options.add_external_initializers(list(weights), values)
