@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol, cast
+
+from msgspec.structs import replace
 
 from paritygate.backends import require_backend
 from paritygate.convert.conversion import (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.dim_expressions import are_equal
@@ -13,8 +15,7 @@ from paritygate.errors import ConversionError, InputFileError
 from paritygate.signature import Dim, Signature, TensorSpec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Names:
+class _Names(Struct, frozen=True, kw_only=True):
     """Meanings of dims' names: those of inputs mean themselves, others the first expression found for them."""
 
     dims: Mapping[str, Dim]

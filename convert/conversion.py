@@ -7,9 +7,10 @@ A converter is a module with one function `convert(job)`, which writes into the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays
 from paritygate.engine.settings import EngineSettings
@@ -18,8 +19,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Calibration:
+class Calibration(Struct, frozen=True, kw_only=True):
     """Real inputs that the ranges of integers are chosen by; none of their rows is ever compared.
 
     Tool, method and activations are about ONNX. OpenVINO and TFLite quantize in one way, with the same rows.
@@ -32,8 +32,7 @@ class Calibration:
     facts: Mapping[str, Any] = field(default_factory=dict)  # rows, digest and origin, for the artifact's record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConversionJob:
+class ConversionJob(Struct, frozen=True, kw_only=True):
     """The task of a converter."""
 
     source: ModelRef  # its kind known; a derivation's is the artifact that it derives from
@@ -53,8 +52,7 @@ class ConversionJob:
     exporter: str | None = None  # dynamo or torchscript; None for the first that works
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True, kw_only=True):
     """The result of a converter."""
 
     main: str  # opened by the runtime, relative to the job's folder; `.` for a folder format
@@ -88,8 +86,7 @@ class ArtifactCheck(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Derivation:
+class Derivation(Struct, frozen=True, kw_only=True):
     """A variant that is made from the artifact of another one, `base`, by a converter module."""
 
     base: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError, UsageError
@@ -48,8 +50,7 @@ if TYPE_CHECKING:
 _NOT_MEASURED = "not measured"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True, kw_only=True):
     """The options of a run."""
 
     time_limit_s: float  # of each conversion, recording or comparison
@@ -64,8 +65,7 @@ class RunOptions:
     signer: SigningKey | None = None  # signs the release
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOutcome:
+class RunOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a run."""
 
     run: RunFolder

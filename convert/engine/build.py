@@ -8,9 +8,11 @@ from __future__ import annotations
 import glob
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from paritygate.backends import version_of
 from paritygate.codec import to_data
@@ -76,8 +78,7 @@ def build_engine(job: ConversionJob, name: str) -> Conversion:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True, kw_only=True):
     job: ConversionJob
     library: EngineLibrary
     log: BuilderLog
@@ -86,8 +87,7 @@ class _Work:
     profile: Mapping[str, ProfileShapes]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Built:
+class _Built(Struct, frozen=True, kw_only=True):
     record: EngineRecord
     products: Mapping[str, int]
     layers: int

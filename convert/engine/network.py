@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.convert.onnx.operators import OperatorRow, node_name, unsupported_operators
 from paritygate.engine.builder_log import BuilderLog, make_logger, said
@@ -53,8 +54,7 @@ _NO_PLUGIN = "Plugin not found"
 _WORDLESS = re.compile(r"^[\w:.>()!\-]*$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedNetwork:
+class ParsedNetwork(Struct, frozen=True, kw_only=True):
     """A network, and the objects that must live as long, such as the parser, which holds the weights."""
 
     builder: Any

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.errors import ConversionError, NotAvailableError
 
@@ -21,8 +21,7 @@ _MATRIX_RANK = 2
 _INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedCounts:
+class QuantizedCounts(Struct, frozen=True, kw_only=True):
     """Counts of what is quantized."""
 
     nodes: Mapping[str, int]  # those with integer weights, by operator

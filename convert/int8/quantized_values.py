@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.models.onnx.lowering import Lowering
 
@@ -18,16 +18,14 @@ if TYPE_CHECKING:
 _UNROUNDED_RESULTS = frozenset({"MatMul", "Gemm"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """Scale and zero point of a value, one of each."""
 
     scale: NDArray[np.float32]
     zero: NDArray[Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedValues:
+class QuantizedValues(Struct, frozen=True, kw_only=True):
     """The quantized nodes by name, and by value and by place what they read and make, in names of the FP32 model."""
 
     lowered: Mapping[str, Lowering]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.convert.conversion import Calibration, ConversionJob
 from paritygate.errors import UsageError
@@ -13,8 +13,7 @@ _ACTIVATIONS = ("int8", "uint8")
 _TOOLS = ("onnxruntime", "nncf")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Int8Settings:
+class Int8Settings(Struct, frozen=True, kw_only=True):
     """The settings of quantization.
 
     Method `dynamic` finds ranges at each call, the others from calibration rows. Activations in `int8` have zero points

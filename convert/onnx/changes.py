@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.codec import from_data
 from paritygate.convert.onnx.grafts import Graft, graft, unfit
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """The source of changes: its weights by name, and the model and its folder where it is an ONNX file."""
 
     weight_of: Callable[[str], NDArray[Any] | None]
@@ -31,8 +30,7 @@ class Origin:
     folder: Path = Path()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangedWeight:
+class ChangedWeight(Struct, frozen=True, kw_only=True):
     """A weight of the file that gets the values of the source's weight `source`, or the number `value`.
 
     `axes` is the order of the source's axes in the file; empty for the source's own. `was` is how the values differed.
@@ -45,8 +43,7 @@ class ChangedWeight:
     was: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangedAttribute:
+class ChangedAttribute(Struct, frozen=True, kw_only=True):
     """An attribute of a node of the file, and its new value; None removes it. `was` is the value before."""
 
     node: str
@@ -55,8 +52,7 @@ class ChangedAttribute:
     was: Any = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True, kw_only=True):
     """The changes of one file."""
 
     weights: tuple[ChangedWeight, ...] = ()
@@ -87,7 +83,7 @@ _KINDS: Mapping[str, Any] = {"weights": ChangedWeight, "attributes": ChangedAttr
 
 def changes_of(data: Mapping[str, Any]) -> Changes:
     """Return changes from JSON or YAML data; raise a ValueError if they are none."""
-    known = Changes.__dataclass_fields__
+    known = Changes.__struct_fields__
     for name, items in data.items():
         if name not in known or not isinstance(items, list):
             raise ValueError(f"{name} is not a list of changes (allowed: {', '.join(known)})")
@@ -109,7 +105,7 @@ def changes_of(data: Mapping[str, Any]) -> Changes:
 
 def _check_keys(name: str, item: object) -> None:
     """Raise a ValueError for a key that no change of this kind has, because it would be ignored."""
-    allowed = _KINDS[name].__dataclass_fields__
+    allowed = _KINDS[name].__struct_fields__
     unknown = [key for key in item if key not in allowed] if isinstance(item, Mapping) else []
     if unknown:
         raise ValueError(f"{unknown[0]!r} is not a key of {name} (allowed: {', '.join(allowed)})")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.graph import UniqueNames, graphs_in, makers_of, names_in, sort_nodes, subgraphs_of
@@ -19,8 +20,7 @@ MOST_NODES = 12
 _HINT = "remove it from repair.accept, run the spec, and search a repair again"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Graft:
+class Graft(Struct, frozen=True, kw_only=True):
     """Nodes of the source, an ONNX file, in the place of those that make the file's tensor `name`.
 
     They make the source's tensor `source`. `reads` has the file's tensor for each of the source's that they read. `was`

@@ -6,9 +6,10 @@ The model is prepared for quantizers, quantized by one of the tools, and its nod
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Calibration, Conversion, ConversionJob

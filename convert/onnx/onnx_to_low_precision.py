@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.error_origin import one_line
@@ -113,8 +114,7 @@ def _computes(result: RewriteResult) -> bool:
     return any(node.name in converted and node.op_type not in _MOVING for node in nodes_in(result.model.graph))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptNode:
+class KeptNode(Struct, frozen=True, kw_only=True):
     """A node that reads or makes FP32 values and still does so, by its name in the rewritten model."""
 
     name: str
@@ -122,8 +122,7 @@ class KeptNode:
     reason: str  # a part of a sentence: `kept as asked`
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RewriteResult:
+class RewriteResult(Struct, frozen=True, kw_only=True):
     """A model in a lower precision, and every change to it.
 
     `clamps` are finite constants beyond the range, which became its largest finite value of that sign. `flushes` became

@@ -6,8 +6,9 @@ OpenVINO reads the quantized ONNX file itself, so the two have the same nodes in
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx import onnx_to_int8

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import ConversionJob
@@ -17,8 +18,7 @@ from paritygate.models.tensorflow.keras_model import (
 from paritygate.signature import Signature
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KerasSource:
+class KerasSource(Struct, frozen=True, kw_only=True):
     """A Keras model ready to be exported."""
 
     model: Any

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised, our_file

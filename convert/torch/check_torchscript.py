@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised, our_file

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.convert.error_origin import one_line
 from paritygate.convert.torch.export_errors import ModuleError
@@ -33,8 +35,7 @@ _MOST_VALUES_ELSEWHERE = 1 << 20
 _MOST_TIMES = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Trial:
+class _Trial(Struct, frozen=True, kw_only=True):
     """Sizes to run at: all as in the trace, except one dim."""
 
     sizes: dict[str, int]
@@ -54,8 +55,7 @@ class _Trial:
 _Call = Callable[[Sequence["torch.Tensor"]], Sequence["torch.Tensor"]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True, kw_only=True):
     """The result of a passed check.
 
     `notes` list what could not be checked. `is_near` means equal within rounding to real rows, if any, at the trace's
@@ -151,16 +151,14 @@ class _Seen(Enum):
     NOT_FINITE_ALONE = auto()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Refusal:
+class _Refusal(Struct, frozen=True, kw_only=True):
     """The last inputs and error of a model that takes none of them."""
 
     inputs: Sequence[torch.Tensor]
     cause: Exception
 
 
-@dataclass(kw_only=True, slots=True)
-class _Pair:
+class _Pair(Struct, kw_only=True):
     """A converted model and its original, tried at one size after the other."""
 
     candidate: _Call
@@ -227,8 +225,7 @@ class _Pair:
         return seen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sizes:
+class _Sizes(Struct, frozen=True, kw_only=True):
     """The promised sizes, and sums that a dim always equals."""
 
     signature: Signature

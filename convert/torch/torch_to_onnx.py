@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.backends import require_backend
 from paritygate.convert.contract import as_promised, notes_left_out
@@ -82,8 +84,7 @@ def convert(job: ConversionJob) -> Conversion:
     return _with_attempts(conversion, exporter, [item for item in failed if item[0] != exporter], eval_note)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Module:
+class _Module(Struct, kw_only=True):
     """The module to export, and sizes at which it may branch, which one attempt finds for the next."""
 
     job: ConversionJob

@@ -19,8 +19,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 from paritygate.convert.tensorflow.function import tensor_spec
@@ -56,8 +57,7 @@ class Instance:
         self.thread = ThreadPoolExecutor(max_workers=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """The calls of one turn.
 
     `cycle` inputs from `start` on run in turn, in whole cycles, so that every variant runs each equally often. The turn
@@ -70,8 +70,7 @@ class Turn:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnTimes:
+class TurnTimes(Struct, frozen=True, kw_only=True):
     """The times of a turn.
 
     `latencies_ns` are of all calls, instance by instance. `wall_s` runs from the first call's begin to the last one's

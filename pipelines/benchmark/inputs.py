@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import ZeroRowsError
@@ -23,8 +23,7 @@ _ROWS = 64
 _BYTES = 32 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowPool:
+class RowPool(Struct, frozen=True, kw_only=True):
     """The first rows of the samples, in blocks of one shape; the digest covers names, dtypes, shapes and values."""
 
     blocks: tuple[Batch, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.machine import available_processors
 
@@ -17,8 +18,7 @@ _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)
 _NOISE_SHARE = 0.1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadMark:
+class LoadMark(Struct, frozen=True, kw_only=True):
     """The counters at one time, in seconds: wall clock, all busy processors, and this process's part."""
 
     wall_s: float

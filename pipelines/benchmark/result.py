@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt, MinLen
+from msgspec import Struct, field
 
 from paritygate.codec import from_data
 
@@ -27,8 +27,7 @@ _Count = Annotated[int, Ge(1)]
 _Positive = Annotated[float, Gt(0), Lt(math.inf)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speedup:
+class Speedup(Struct, frozen=True, kw_only=True):
     """The ratio of the p50 to that of the source, or of another variant, with its 95 % interval."""
 
     ratio: _Positive
@@ -52,8 +51,7 @@ class Speedup:
         return self.is_too_wide and self.high >= 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchmarkPoint:
+class BenchmarkPoint(Struct, frozen=True, kw_only=True):
     """A variant at one batch size (rows per call) and concurrency (instances side by side).
 
     - `rounds`: those of the other variants come in between. `calls`: timed calls of all instances, without the first.
@@ -76,8 +74,7 @@ class BenchmarkPoint:
     round_medians_ms: tuple[_Positive, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantBenchmark:
+class VariantBenchmark(Struct, frozen=True, kw_only=True):
     """The measurements of a variant, or of the source (`SOURCE`).
 
     - `artifact`: its digest. The source's is `digest_of_recorded`; None where it did not run or nothing was recorded.
@@ -109,8 +106,7 @@ class VariantBenchmark:
         return next((point for point in self.points if (point.batch_size, point.concurrency) == wanted), None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchmarkResult:
+class BenchmarkResult(Struct, frozen=True, kw_only=True):
     """A benchmark of a run; variants are chosen by the first batch size and concurrency.
 
     - `variants`: the source first, then in the spec's order. `samples_digest`: of the rows in the calls.

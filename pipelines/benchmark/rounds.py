@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
@@ -28,8 +29,7 @@ _TURN_FACTOR = 1.1
 _SETTLE_S = 0.03
 
 
-@dataclass(kw_only=True, slots=True)
-class BenchmarkSubject:
+class BenchmarkSubject(Struct, kw_only=True):
     """The source or a variant, with its results so far.
 
     `recorded` is the recorded model that the source has to equal; None without a recording, and for a variant.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.pipelines.benchmark.load import is_noisy
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
@@ -12,8 +13,7 @@ from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 _FACTOR = 2.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True, kw_only=True):
     """The speed-up at one point (batch size, concurrency) by two figures that disagree, perhaps due to the source."""
 
     variant: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.codec import from_data, to_data
@@ -25,8 +25,7 @@ class RefusedError(BackendError):
     """The model refused a call; its worker goes on."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerJob:
+class WorkerJob(Struct, frozen=True, kw_only=True):
     """The job of a worker.
 
     `kind` is imported before loading is timed. The time limit covers everything. `recorded` is the recorded model that
@@ -43,8 +42,7 @@ class WorkerJob:
     recorded: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     """A worker's report on the loaded model; see `VariantBenchmark`."""
 
     runtime: str
@@ -56,8 +54,7 @@ class Loaded:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnAnswer:
+class TurnAnswer(Struct, frozen=True, kw_only=True):
     """A worker's times of one turn; see `TurnTimes`."""
 
     latencies_ns: NDArray[np.int64]

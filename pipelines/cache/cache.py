@@ -9,10 +9,12 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import NotRunHereError, ParitygateError, StorageError, UsageError
 from paritygate.files import digest_of_json, make_marked_folder, read_json
@@ -51,8 +53,7 @@ _JUDGED = "judged"
 _FAILED = "it failed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobDone:
+class JobDone(Struct, frozen=True, kw_only=True):
     """The outcome of a job."""
 
     job: str  # for messages
@@ -64,8 +65,7 @@ class JobDone:
     is_judged_anew: bool = False  # only the models' outputs were reused, and judged by the current rules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CacheRequest:
+class CacheRequest(Struct, frozen=True, kw_only=True):
     """A requested job: its key, the folders that it makes, and what may be cached of it."""
 
     job: ChildJob
@@ -75,8 +75,7 @@ class CacheRequest:
     answers: ModelAnswers | None
 
 
-@dataclass(kw_only=True, slots=True)
-class Cache:
+class Cache(Struct, kw_only=True):
     """The jobs of one run."""
 
     run: Path

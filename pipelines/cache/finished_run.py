@@ -11,9 +11,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import paritygate
 from paritygate.errors import StorageError
@@ -30,8 +32,7 @@ _JOBS = "jobs"
 _COMPILED = "__pycache__"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FinishedRun:
+class FinishedRun(Struct, frozen=True, kw_only=True):
     """The outcome of a run."""
 
     folder: Path
@@ -47,15 +48,14 @@ class FinishedRun:
         return {**self.outcome, "jobs": jobs}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AskedOfRun:
+class AskedOfRun(Struct, frozen=True, kw_only=True):
     """The request for a run, from before it began: a spec that is edited meanwhile is another request."""
 
     spec: str  # as on the command line
     options: Mapping[str, Any]  # all that affect a run, JSON data
     root: Path  # of run folders
     key: str  # digest of the request and of all that the parent of the jobs depends on
-    cache: Cache = field(compare=False)  # has the digests of the files that were read for the key
+    cache: Cache  # has the digests of the files that were read for the key
 
     @classmethod
     def now(cls, spec: str, options: Mapping[str, Any], root: Path, cache: Cache | None = None) -> AskedOfRun:
@@ -75,7 +75,7 @@ class AskedOfRun:
     @property
     def is_as_it_was(self) -> bool:
         """Whether the request would be the same now."""
-        return AskedOfRun.now(self.spec, self.options, self.root, self.cache) == self
+        return AskedOfRun.now(self.spec, self.options, self.root, self.cache).key == self.key
 
 
 def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:

@@ -7,9 +7,11 @@ import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.files import digest_of_json
 from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
@@ -54,8 +56,7 @@ class NotKept(Exception):  # noqa: N818 - it is not an error of the job
     """The reason why no other run can reuse the result of a job."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True, kw_only=True):
     """What a job read, by content. `@run@` replaces the run folder in paths.
 
     `bytecode` has `DigestCache.bytecode` of modules, whose sources need not be in `files`. `imports` has
@@ -84,7 +85,7 @@ class Dependencies:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Dependencies:
@@ -93,7 +94,7 @@ class Dependencies:
         Raises:
             ValueError: Another version wrote it.
         """
-        if data.keys() != {item.name for item in fields(cls)}:
+        if data.keys() != set(cls.__struct_fields__):
             raise ValueError("another version wrote it")
         looked_at = {path: tuple(state) for path, state in data["looked_at"].items()}
         return cls(**{**data, "looked_at": looked_at})
@@ -190,7 +191,7 @@ def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str
 def union(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read."""
     merged, jobs = dict[str, Any](), (*reads, Dependencies())
-    for name in Dependencies.__dataclass_fields__:
+    for name in Dependencies.__struct_fields__:
         values = [getattr(read, name) for read in jobs]
         is_by_path = isinstance(values[0], dict)
         merged[name] = (

@@ -14,10 +14,12 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from paritygate.files import (
     MARKER,
@@ -41,8 +43,7 @@ _SCHEMA = 7
 _MOST_OF_ONE = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class Made(Struct, frozen=True, kw_only=True):
     """Files of a job in one folder."""
 
     place: str  # with `@run@` for the run folder
@@ -50,8 +51,7 @@ class Made:
     folders: tuple[str, ...]  # relative paths of empty ones, which a listing shows too
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """A job that was done."""
 
     folder: Path

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays, Batch
@@ -29,8 +30,7 @@ from paritygate.validate.samples.split import rows_kept
 LEAST_ROWS = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalibrationRequest:
+class CalibrationRequest(Struct, frozen=True, kw_only=True):
     """The source and the method of a calibration.
 
     `compared` are the rows of the comparison. `rows` is the most to take. `tool` is `onnxruntime` or `nncf`; `method`
@@ -45,8 +45,7 @@ class CalibrationRequest:
     activations: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenCalibration:
+class OpenCalibration(Struct, frozen=True, kw_only=True):
     """The calibration of a converter, and its rows; None where the method needs none.
 
     `judged` is the number of the other rows, which judge the variant; about so many, where rows are held out.

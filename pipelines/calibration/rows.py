@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import read_json, write_json_atomically
@@ -80,8 +81,7 @@ def _short(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalibratedRows:
+class CalibratedRows(Struct, frozen=True, kw_only=True):
     """The digests of calibration rows, equal if `inputs` agree; `fill` are padding values for `digests_of_rows`."""
 
     inputs: tuple[str, ...]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.benchmark.statistics import speedup_of
@@ -14,8 +16,7 @@ from paritygate.pipelines.choice.options import ReleaseOption, in_order_of
 _LEAST_ROUNDS = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeedRanking:
+class SpeedRanking(Struct, frozen=True, kw_only=True):
     """The releasable variants by speed.
 
     - `fastest`: by median latency. `ties`: those as fast by the timings, the fastest first.

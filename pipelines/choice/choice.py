@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.by_speed import SpeedRanking, rank_by_speed
@@ -21,8 +22,7 @@ from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The variants to release.
 
     - `batch_size`, `concurrency`: of the latencies that count; None without a benchmark.

@@ -7,8 +7,9 @@ an emulated row counts if the spec accepts it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
@@ -21,8 +22,7 @@ _CPU = "cpu"
 _EMULATED = "emulated"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Eligibility:
+class Eligibility(Struct, frozen=True, kw_only=True):
     """The eligibility of one target.
 
     - `entry`: the entry of the evidence to show. `why_not`: why it may not be released, or empty.
@@ -71,8 +71,7 @@ def _emulated_entry(documents: Iterable[Evidence], name: str, accept: Mapping[st
     return newest if newest is not None and newest.verdict == "pass" else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Target:
+class _Target(Struct, frozen=True, kw_only=True):
     """The results of one target.
 
     `home` is the device of the last validation, and `entry` the result there. `by_device` are results about this file;

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.models.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
@@ -22,8 +23,7 @@ _DISTRUST = "its median and throughput disagree, and other work ran on the machi
 Point = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """Speed and size of one artifact, or of the source.
 
     - `by_name`: by the names of `CONSTRAINTS`; None if not measured. `speedup`: against the source.
@@ -41,8 +41,7 @@ class Figures:
     is_beside_other_work: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuringRules:
+class MeasuringRules(Struct, frozen=True, kw_only=True):
     """The conditions for a benchmark to count.
 
     `evidence` names the source and the machine of the validation; `devices` are those of the benchmark. `points` are

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.eligibility import eligibilities_of
@@ -22,8 +24,7 @@ _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size
 _PRECISIONS = (Precision.FP32, Precision.TF32, Precision.MIXED, Precision.FP16, Precision.BF16, Precision.INT8)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChoiceRules:
+class ChoiceRules(Struct, frozen=True, kw_only=True):
     """The request for a release.
 
     - `devices`: where it will run; measurements elsewhere do not count.
@@ -39,8 +40,7 @@ class ChoiceRules:
     accept: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseOption:
+class ReleaseOption(Struct, frozen=True, kw_only=True):
     """A target of the spec as a candidate of a release.
 
     - `entry`: the deciding entry of the evidence; `entries`: one for each device of the release that it runs on.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
@@ -90,8 +90,7 @@ _OF_LOADS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
+class Load(Struct, frozen=True, kw_only=True):
     """The load that a command makes: how it runs, and where its results go."""
 
     request: Any

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from msgspec import Struct
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError, UsageError
@@ -49,8 +49,7 @@ def words_of_options() -> list[str]:
     return words
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ManySpecs:
+class ManySpecs(Struct, frozen=True, kw_only=True):
     """Many runs of one call."""
 
     specs: Sequence[str]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
@@ -20,8 +21,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.roots import Root
 
 
-@dataclass(kw_only=True, slots=True)
-class SpecRuns:
+class SpecRuns(Struct, kw_only=True):
     """The runs of one call."""
 
     options: RunOptions

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.compare.job import ComparisonJob

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.models.source import SourceKind
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstRows:
+class FirstRows(Struct, frozen=True, kw_only=True):
     """Real inputs, or a note for the user on why there are none."""
 
     batch: Batch | None = None

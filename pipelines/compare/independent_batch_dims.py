@@ -6,8 +6,9 @@ all models.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from paritygate.models.loading import load_model
 from paritygate.models.source import SourceKind

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError, UsageError
@@ -33,8 +35,7 @@ from paritygate.validate.samples.source import SampleSource
 _HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonJob:
+class ComparisonJob(Struct, frozen=True, kw_only=True):
     """A comparison: its models, samples and rules."""
 
     reference: ModelRef

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.codec import to_data, with_finite
 from paritygate.machine import is_int8_cut_off, machine_facts
@@ -32,8 +33,7 @@ def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:
     return (Check(name="samples", status=Status.INCONCLUSIVE, words=say("samples.random")),)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeenInputs:
+class SeenInputs(Struct, frozen=True, kw_only=True):
     """The inputs of the samples: their dtypes, and what the models take."""
 
     dtypes: Mapping[str, str]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, UsageError
@@ -68,8 +70,7 @@ def why_apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: f
     return f"{words}: inputs generated for one cannot be sent to the other"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenedReference:
+class OpenedReference(Struct, frozen=True, kw_only=True):
     """The reference: its outputs, its description, its outputs for probes, and its seconds for the samples."""
 
     expected: ExpectedOutputs

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import CacheMissError, MeasurementError
@@ -43,8 +44,7 @@ _OTHER = "another-process"
 _ASKED_OF_FAILING = "rows that are now beyond a limit must run again, but they did not"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Opened:
+class _Opened(Struct, frozen=True, kw_only=True):
     """Properties of an opened model."""
 
     rename: Mapping[str, str]  # served names, by its own
@@ -56,8 +56,7 @@ class _Opened:
     after: RuntimeFacts  # since the first call
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _CachedModel(LoadedModel):
+class _CachedModel(LoadedModel, frozen=True, kw_only=True):
     """A model that is not loaded, with the digest that it had."""
 
     known_digest: str | None = None
@@ -68,8 +67,7 @@ class _CachedModel(LoadedModel):
         return self.known_digest
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnsweredAfresh:
+class AnsweredAfresh(Struct, frozen=True, kw_only=True):
     """Outputs of another process."""
 
     chunks: Mapping[str, str]  # digest of each file of outputs, relative to their folder
@@ -129,8 +127,7 @@ def output_cache(folder: Path | None, *, is_judged_only: bool) -> OutputCache:
     return _Known(folder) if is_judged_only else _RecordingRunner(folder)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Kept:
+class _Kept(Struct, kw_only=True):
     """The cache of one model: the digest of outputs by that of inputs."""
 
     runner: Runner

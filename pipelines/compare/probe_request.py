@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from paritygate.signature import Dim
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.inputs.roles import DeclaredRole
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Graph:
+class Graph(Struct, frozen=True, kw_only=True):
     """An ONNX file of the model, which shows how it uses its inputs."""
 
     path: Path
     rename: Mapping[str, str] = field(default_factory=dict)  # the served name, by the file's
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeRequest:
+class ProbeRequest(Struct, frozen=True, kw_only=True):
     """The probes to record, and how to make them."""
 
     names: tuple[str, ...] = tuple(PROBES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -43,8 +44,7 @@ _ACCEPTS = "accepts_inputs"
 _GIVEN = "outputs that were recorded elsewhere cannot run"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True, kw_only=True):
     """The outcome of the probes."""
 
     checks: tuple[Check, ...]  # one a probe that ran

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ParitygateError
@@ -15,8 +17,7 @@ from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 _FILE = "partial.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartialResult:
+class PartialResult(Struct, frozen=True, kw_only=True):
     """The state of a comparison that has not ended; a side is None before it was opened."""
 
     reference: SideResult | None = None

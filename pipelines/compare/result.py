@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from paritygate import __version__
 from paritygate.codec import finite_or_none, schema_of
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.measurement import Measurement
     from paritygate.validate.measure.profile import OutputProfile
 
-_Result = TypeVar("_Result")
+_Result = TypeVar("_Result", bound=Struct)
 
 SCHEMA_VERSION = 1
 # The status of a probe that does not apply to this candidate.
@@ -49,16 +51,14 @@ CHILD_PROCESS = "a child process"
 THIS_PROCESS = "this process"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LimitRange:
+class LimitRange(Struct, frozen=True, kw_only=True):
     """A limit over the channels of an output; both ends are equal for one channel."""
 
     lowest: float
     highest: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputResult:
+class OutputResult(Struct, frozen=True, kw_only=True):
     """The difference of one output. Numbers that could not be measured are null.
 
     `scale` is max(1, spread of the reference's bulk), the largest over the channels. It multiplies default limits, and
@@ -106,8 +106,7 @@ class OutputResult:
     drawing: Drawing | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StratumOutput:
+class StratumOutput(Struct, frozen=True, kw_only=True):
     """The difference of one output within one stratum; the counts are of its rows and values alone."""
 
     max_abs_diff: float | None
@@ -133,8 +132,7 @@ class StratumOutput:
     non_finite: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StratumResult:
+class StratumResult(Struct, frozen=True, kw_only=True):
     """The rows of one stratum, which alone bound a fault in it."""
 
     rows: int
@@ -142,8 +140,7 @@ class StratumResult:
     decisions: dict[str, DecisionStatistics]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SideResult:
+class SideResult(Struct, frozen=True, kw_only=True):
     """The reference or the candidate, and its runtime."""
 
     name: str
@@ -161,8 +158,7 @@ class SideResult:
     provider_warnings: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeFailureResult:
+class ProbeFailureResult(Struct, frozen=True, kw_only=True):
     """One batch of a probe in which the models differ; batch -1 is all batches together.
 
     Findings have more fields, which are empty for a failure. `edge` is how the rows are unlike every sample, and
@@ -184,8 +180,7 @@ class ProbeFailureResult:
     words: list[Sentence] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DroppedResult:
+class DroppedResult(Struct, frozen=True, kw_only=True):
     """Batches of a probe that no candidate gets, for one kind of reason; `first` has the reasons of the first ones."""
 
     batches: int
@@ -193,8 +188,7 @@ class DroppedResult:
     first: list[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeResult:
+class ProbeResult(Struct, frozen=True, kw_only=True):
     """One probe: inputs derived from the samples, and whether both models agree on them.
 
     `dropped_by` counts dropped batches by reason, `no_rows_left` among them. `error` is a fault of the probe itself.
@@ -228,8 +222,8 @@ class ProbeResult:
             # Only results of earlier versions need it.
             from paritygate.validate.words.earlier import kind_before, words_before
 
-            object.__setattr__(self, "kind", self.kind or kind_before(self.status, self.detail))
-            object.__setattr__(self, "words", self.words or list(words_before(self.detail)))
+            force_setattr(self, "kind", self.kind or kind_before(self.status, self.detail))
+            force_setattr(self, "words", self.words or list(words_before(self.detail)))
 
     @property
     def does_not_apply(self) -> bool:
@@ -237,16 +231,14 @@ class ProbeResult:
         return self.kind == Kind.DOES_NOT_APPLY
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoleResult:
+class RoleResult(Struct, frozen=True, kw_only=True):
     """The role of an input, and why."""
 
     role: str
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbesResult:
+class ProbesResult(Struct, frozen=True, kw_only=True):
     """All probes: those that ran, those switched off, and why none ran.
 
     `edge` is the status of differences in rows that are unlike every sample: fail, warn, or off for no such rows.
@@ -274,8 +266,7 @@ class ProbesResult:
         return samples, sum(times)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorResult:
+class ErrorResult(Struct, frozen=True, kw_only=True):
     """Explain why nothing could be measured; `hint` is `advice` and `command` as a sentence, if one command is next."""
 
     kind: str
@@ -290,8 +281,7 @@ class ErrorResult:
         return {"hint": self.advice if self.command else self.hint, "command": self.command}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonResult:
+class ComparisonResult(Struct, frozen=True, kw_only=True):
     """The comparison of one candidate with one reference.
 
     `error` is why the comparison failed, and `not_run_here` why this machine cannot run the candidate. `ran_in` is a
@@ -381,7 +371,7 @@ def _range(values: Iterable[float]) -> LimitRange:
 
 def _taken(kind: type[_Result], measured: object, /, **own: object) -> _Result:
     """Return a result with the same fields as a measurement, except the given ones; null for what is not a number."""
-    names = {item.name for item in fields(cast("Any", kind))} - own.keys()
+    names = set(kind.__struct_fields__) - own.keys()
     values = {name: _plain(getattr(measured, name)) for name in names if hasattr(measured, name)}
     return kind(**values, **own)
 

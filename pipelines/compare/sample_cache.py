@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
@@ -25,8 +26,7 @@ _GOLD = "gold"
 Dependencies = Callable[[], Iterator[Batch]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _KeptBatch:
+class _KeptBatch(Struct, frozen=True, kw_only=True):
     """A batch without its arrays."""
 
     ids: Sequence[str]

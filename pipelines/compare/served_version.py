@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.models.endpoint import parse_endpoint
 from paritygate.models.source import ModelRef
@@ -16,8 +17,7 @@ _NAME = "served_version"
 _STORE, _MANIFEST = "store", "manifest.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseNumber:
+class ReleaseNumber(Struct, frozen=True, kw_only=True):
     """The name and number of a release, to compare with those that a server reports."""
 
     model: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
@@ -41,8 +43,7 @@ _WITH_RANGES = frozenset({SourceKind.ONNX, SourceKind.OPENVINO})
 _EMULATED = "an emulation stands for a device, and its process for none"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonContext:
+class ComparisonContext(Struct, frozen=True, kw_only=True):
     """The place and the deadline of a comparison."""
 
     folder: Path

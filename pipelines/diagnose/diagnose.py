@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import BackendError, InputFileError
@@ -20,8 +22,7 @@ from paritygate.validate.samples.source import SampleSource
 _MATCHED_BATCHES = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiagnosisRequest:
+class DiagnosisRequest(Struct, frozen=True, kw_only=True):
     """Two models, and the rows that they run on.
 
     `rename` maps the reference's names of inputs to those of the samples. Of the samples, the batches with one of these

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.validate.divergence.weights import ROUNDED, ROUNDED_TO, difference, is_near
@@ -18,8 +19,7 @@ _LEAST_WHOLE = 16
 _LEAST_SPREAD = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True, kw_only=True):
     """A constant of one model, or the same one of both.
 
     `actual` is the candidate's value and `expected` the reference's; a name is empty where a model lacks it. `is_free`

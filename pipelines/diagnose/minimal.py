@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.errors import BackendError
@@ -31,8 +31,7 @@ _SEED = 20261127
 _LEAST_IR = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MinimalPair:
+class MinimalPair(Struct, frozen=True, kw_only=True):
     """Two models with equal inputs that show one fault alone, and values of these inputs."""
 
     reference: onnx.ModelProto

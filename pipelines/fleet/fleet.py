@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import ExitCode, InputFileError, LostWorkerError, UsageError
 from paritygate.files import read_json
@@ -38,8 +39,7 @@ main()
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetRequest:
+class FleetRequest(Struct, frozen=True, kw_only=True):
     """What is asked of many runs."""
 
     specs: Sequence[str]
@@ -48,8 +48,7 @@ class FleetRequest:
     folder: Path  # for what each printed, and its JSON
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetEntry:
+class FleetEntry(Struct, frozen=True, kw_only=True):
     """How the run of one spec ended."""
 
     spec: str

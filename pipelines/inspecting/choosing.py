@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, ParitygateError, UsageError
@@ -45,8 +47,7 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputChoice:
+class InputChoice(Struct, frozen=True, kw_only=True):
     """The part of the samples that a model takes."""
 
     samples: SampleSource  # with the chosen columns and casts
@@ -56,8 +57,7 @@ class InputChoice:
     pictures: str = ""  # why pictures of a folder are prepared so
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True, kw_only=True):
     """The known inputs of a model: needed and optional ones."""
 
     needed: tuple[str, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.backends import backend_state
 from paritygate.codec import to_data
@@ -54,8 +55,7 @@ _UNLIKE = 100.0
 _DIM_NAME = re.compile(r"[\w.-]+")
 
 
-@dataclass(kw_only=True, slots=True)
-class Draft:
+class Draft(Struct, kw_only=True):
     """A spec in the making."""
 
     data: dict[str, Any]
@@ -397,8 +397,7 @@ def _add_targets(draft: Draft, survey: ModelSurvey, chosen: _Targets) -> None:
         draft.say(("required",), "guess: the others are shown, and released where they pass")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Targets:
+class _Targets(Struct, frozen=True, kw_only=True):
     """The targets of a spec: those chosen, the one that a gate requires, and the others that fit."""
 
     names: tuple[str, ...]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.models.hugging_face import CONFIG, class_of_weights, read_config
 from paritygate.pipelines.inspecting.image_processor import picture_rules_of
@@ -66,8 +67,7 @@ def rows(path):
 '''
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WeightsModule:
+class WeightsModule(Struct, frozen=True, kw_only=True):
     """A Python module that loads a folder of weights."""
 
     name: str

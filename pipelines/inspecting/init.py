@@ -6,9 +6,11 @@ import itertools
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import BackendError, UsageError
@@ -35,8 +37,7 @@ _COMMENT = 78
 _Found = TypeVar("_Found", Inspection, ModelSurvey)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InitRequest:
+class InitRequest(Struct, frozen=True, kw_only=True):
     """A model to write a spec for."""
 
     model: str  # a path, or `module:callable`
@@ -58,8 +59,7 @@ class InitRequest:
         return [*words, *itertools.chain.from_iterable(columns)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenSpec:
+class WrittenSpec(Struct, frozen=True, kw_only=True):
     """A spec that was written."""
 
     path: Path
@@ -111,8 +111,7 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     return _write(_Sources(model=source, samples=read), request, out, time_limit_s=time_limit_s, progress=progress)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sources:
+class _Sources(Struct, frozen=True, kw_only=True):
     """A model and its samples as the spec names them, with the other keys of both."""
 
     model: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from paritygate.signature import Dim, TensorSpec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True, kw_only=True):
     """An input or output as far as it is known."""
 
     name: str
@@ -26,8 +26,7 @@ class Tensor:
         return f"{self.name}: {self.dtype or '?'} [{dims}]"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True, kw_only=True):
     """The known facts on a model; None means unknown."""
 
     model: str  # as written: a path, or `module:callable`

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.importing import is_object_path
 
@@ -16,8 +17,7 @@ _GENERIC = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GivenName:
+class GivenName(Struct, frozen=True, kw_only=True):
     """A name of a model, and the origin of a guess."""
 
     name: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.backends import require_backend
 from paritygate.errors import ParitygateError, UsageError
@@ -32,8 +33,7 @@ _LARGEST_SIDE = 4096
 _FILTERS = frozenset({"nearest", "bilinear", "bicubic", "lanczos"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PictureGuess:
+class PictureGuess(Struct, frozen=True, kw_only=True):
     """Rules that prepare pictures, and the origin of size and values."""
 
     rules: PictureRules

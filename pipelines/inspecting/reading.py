@@ -6,8 +6,9 @@ import contextlib
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from paritygate.engine.record import EngineRecord
 from paritygate.errors import BackendError, InputFileError, ParitygateError, UsageError
@@ -35,8 +36,7 @@ INPUTS_AND_OUTPUTS = "inputs and outputs"
 _NOT_WRITTEN = "the file does not say which PyTorch wrote it"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True, kw_only=True):
     """The facts read from a model; None means unknown."""
 
     signature: Signature | None = None  # under its own names

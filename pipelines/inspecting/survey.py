@@ -6,10 +6,11 @@ import contextlib
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays, Batch
@@ -60,8 +61,7 @@ _HALF = 0.5
 _MOST_COLUMNS = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputFacts:
+class InputFacts(Struct, frozen=True, kw_only=True):
     """The role of an input and the reason; a mask has the input whose positions it masks in `of`."""
 
     role: Role
@@ -69,8 +69,7 @@ class InputFacts:
     of: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnswerFacts:
+class AnswerFacts(Struct, frozen=True, kw_only=True):
     """Facts on one float output."""
 
     low: float
@@ -80,8 +79,7 @@ class AnswerFacts:
     spreads: tuple[float, ...] = ()  # of each of a few columns, 0 where it hardly varies
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSurvey:
+class ModelSurvey(Struct, frozen=True, kw_only=True):
     """A model with facts from its samples."""
 
     inspection: Inspection
@@ -417,8 +415,7 @@ class _Seen:
         return sizes_by_dim
 
 
-@dataclass(kw_only=True, slots=True)
-class _AnswerState:
+class _AnswerState(Struct, kw_only=True):
     low: float = np.inf
     high: float = -np.inf
     is_shares: bool = True

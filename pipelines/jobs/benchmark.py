@@ -17,9 +17,10 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from paritygate.backends import backend_state
 from paritygate.batch import Arrays
@@ -54,8 +55,7 @@ _MODULES: Mapping[SourceKind, tuple[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(kw_only=True, slots=True)
-class _Worker:
+class _Worker(Struct, kw_only=True):
     """The loaded instances, and the calls of each batch size.
 
     Checking that the source is the recorded one does not count as loading. `check_s` is its time, and

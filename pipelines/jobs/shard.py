@@ -6,10 +6,12 @@ import functools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate import __version__
 from paritygate.codec import from_data, to_data
@@ -54,8 +56,7 @@ if TYPE_CHECKING:
     from paritygate.validate.runners.runner import Runner
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Opened:
+class _Opened(Struct, frozen=True, kw_only=True):
     """The models of a comparison, which stay open for all shards."""
 
     job: ComparisonJob

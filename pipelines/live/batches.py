@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.pipelines.live.traffic import Traffic
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _ROWS = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repeats:
+class Repeats(Struct, frozen=True, kw_only=True):
     """The answers to a batch of one row repeated, of several rows one after the other."""
 
     size: int

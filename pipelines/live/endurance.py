@@ -8,7 +8,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.pipelines.live.batches import Repeats, repeated
 from paritygate.pipelines.live.endurance_result import Drift, EnduranceRequest, EnduranceResult, Period
@@ -108,8 +110,7 @@ def _together(results: Sequence[EnduranceResult]) -> EnduranceResult:
     )
 
 
-@dataclass(kw_only=True)
-class _Endurance:
+class _Endurance(Struct, kw_only=True):
     """One long load of one server."""
 
     request: EnduranceRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.pipelines.live.batches import Repeats
 from paritygate.pipelines.live.result import LiveRequest, LiveResult
@@ -11,8 +11,7 @@ from paritygate.pipelines.live.slope import Trend
 DEFAULT_GROWTH = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnduranceRequest(LiveRequest):
+class EnduranceRequest(LiveRequest, frozen=True, kw_only=True):
     """The request of a long load."""
 
     seconds: float = 300.0
@@ -26,8 +25,7 @@ class EnduranceRequest(LiveRequest):
     also: tuple[EnduranceRequest, ...] = ()  # other models, at the same time
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Period:
+class Period(Struct, frozen=True, kw_only=True):
     """A part of a long load. Latency is in milliseconds, memory in MiB."""
 
     at: float  # seconds from the beginning to its middle
@@ -42,8 +40,7 @@ class Period:
     flips: int = 0  # rows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drift:
+class Drift(Struct, frozen=True, kw_only=True):
     """The change of the answers' differences, as shares of their limits."""
 
     first: float  # the largest of the first third
@@ -51,8 +48,7 @@ class Drift:
     request: int | None  # with which the first period beyond the limit begins; None if there is no drift
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnduranceResult(LiveResult):
+class EnduranceResult(LiveResult, frozen=True, kw_only=True):
     """The result of a long load. With other models, `verdict` is the worst of all, and `reasons` are those of it."""
 
     unsent: int = 0  # planned by the rate, and the server was too far behind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.report.figures import share as share_words
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True, kw_only=True):
     """The rows of one request, each array of shape (rows,)."""
 
     flipped: NDArray[np.bool_]  # the answer is another
@@ -40,8 +39,7 @@ class Answered:
         return float(np.mean(self.outside[judged])) if judged.any() else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """How one answer differs from that of the released file; it names no value."""
 
     flips: int = 0  # rows whose answer is another, whether or not the limits explain it
@@ -71,8 +69,7 @@ def share_of_limit(share: float | None) -> str:
     return f"{words} its limit" if words.endswith("times") else f"{words} of its limit"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnswerJudge:
+class AnswerJudge(Struct, frozen=True, kw_only=True):
     """The rules of a release for one answer at a time."""
 
     rules: GateRules

@@ -6,7 +6,9 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
@@ -28,8 +30,7 @@ _STRESS_TIMES = 2.0
 _BUSY = 0.85
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True, kw_only=True):
     """One loop to run."""
 
     users: int
@@ -80,8 +81,7 @@ def _busy_notes(steps: Sequence[Step]) -> Iterator[str]:
         yield "this client used a whole processor in some loops: the server may answer more than is shown"
 
 
-@dataclass(kw_only=True)
-class _Load:
+class _Load(Struct, kw_only=True):
     """One load of one server."""
 
     request: LoadRequest

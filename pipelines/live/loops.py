@@ -14,8 +14,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from paritygate.text import StrEnum
 
@@ -35,8 +36,7 @@ class Arrivals(StrEnum):
     CONSTANT = "constant"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sent(Generic[_Answer]):
+class Sent(Struct, Generic[_Answer], frozen=True, kw_only=True):
     """A request with its answer."""
 
     at: float  # seconds from the beginning: when it was sent, or was to be sent in an open loop
@@ -44,8 +44,7 @@ class Sent(Generic[_Answer]):
     answer: _Answer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window(Generic[_Answer]):
+class Window(Struct, Generic[_Answer], frozen=True, kw_only=True):
     """The requests of one period, and their outcome."""
 
     sent: Sequence[Sent[_Answer]]
@@ -74,8 +73,7 @@ class Window(Generic[_Answer]):
         return self.answered / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(kw_only=True)
-class _Callers(Generic[_Answer]):
+class _Callers(Struct, Generic[_Answer], kw_only=True):
     """Callers in threads, which stop together: at the end, at the first error, or at a signal."""
 
     stop: threading.Event

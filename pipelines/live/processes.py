@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import Endpoint
@@ -27,8 +28,7 @@ _FORWARDS = frozenset({"docker-proxy", "rootlessport", "ssh", "kubectl"})
 MEBIBYTE = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """The processes of a server at one moment."""
 
     at: float  # seconds, of the clock `time.perf_counter`
@@ -36,16 +36,14 @@ class Look:
     cpu_s: float  # of all processors since the start of each process
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Use:
+class Use(Struct, frozen=True, kw_only=True):
     """The use of the machine by a server during a measurement; memory is in MiB."""
 
     cpu: float  # processors, such as 1.5
     memory: float  # the most
 
 
-@dataclass(kw_only=True)
-class ProcessWatch:
+class ProcessWatch(Struct, kw_only=True):
     """Looks at a server's processes twice a second; without a process it sees nothing, and `why` says the reason."""
 
     pid: int | None

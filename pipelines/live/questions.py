@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 _MOST = 512
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Questions:
+class Questions(Struct, frozen=True, kw_only=True):
     """Requests, each with the released file's outputs."""
 
     inputs: Sequence[Arrays]  # of each request, under the server's names

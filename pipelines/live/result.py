@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from paritygate.errors import ExitCode, UsageError
 from paritygate.models.endpoint import EndpointLimits, limits_of
@@ -22,8 +24,7 @@ DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
 DEFAULT_MOST_S = 600.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiveRequest:
+class LiveRequest(Struct, frozen=True, kw_only=True):
     """The server, the release that it is compared with, and the limits on the requests to it."""
 
     repository: Root
@@ -42,8 +43,7 @@ class LiveRequest:
     time_limit_s: float = 3600.0  # for the released file on the samples
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadRequest(LiveRequest):
+class LoadRequest(LiveRequest, frozen=True, kw_only=True):
     """The request of a load."""
 
     users: Sequence[int] = ()  # of closed loops, one after the other
@@ -64,8 +64,7 @@ class LoadRequest(LiveRequest):
         return ramps + self.seconds * (len(self.users) + len(self.rates)) + 2 * self.stress_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One loop. Latency is in milliseconds, and None if a request was lost or never sent; memory is in MiB."""
 
     loop: str  # closed or open
@@ -100,8 +99,7 @@ class Step:
         return not self.why_not
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Served:
+class Served(Struct, frozen=True, kw_only=True):
     """What was loaded, and by which release it is judged."""
 
     model: str
@@ -117,8 +115,7 @@ class Served:
     measured_at: str = ""  # the start, UTC, ISO 8601
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiveResult:
+class LiveResult(Struct, frozen=True, kw_only=True):
     """The result of requests to a server. They are named by their number and the place of their rows, not by values."""
 
     served: Served
@@ -150,8 +147,7 @@ class LiveResult:
         return codes.get(self.verdict, ExitCode.INCONCLUSIVE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadResult(LiveResult):
+class LoadResult(LiveResult, frozen=True, kw_only=True):
     """The result of a load; it is inconclusive only if it was interrupted and nothing failed."""
 
     rows: int  # a request

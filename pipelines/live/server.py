@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import Endpoint, EndpointLimits, parse_endpoint
@@ -56,8 +58,7 @@ class LoadedServer(Protocol):
         """Return the bytes of an answer in memory."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _OverHttp:
+class _OverHttp(Struct, frozen=True, kw_only=True):
     """A server of the Open Inference Protocol over HTTP: bytes are made before, and read after the load."""
 
     described: OpenInference
@@ -76,8 +77,7 @@ class _OverHttp:
         return len(answer.content)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Outputs:
+class _Outputs(Struct, frozen=True, kw_only=True, eq=False):
     """Outputs as they were read; each is equal to itself alone."""
 
     arrays: Arrays
@@ -92,8 +92,7 @@ class _Outputs:
         return found.digest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _OfAnyProtocol:
+class _OfAnyProtocol(Struct, frozen=True, kw_only=True):
     """A server of another protocol, whose requests are made and read while it is loaded."""
 
     described: Server

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 _MINUTE = 60.0
 _BLOCKS = 20
@@ -21,8 +21,7 @@ _LEAST_POINTS = 8
 _NORMAL_99 = 2.5758
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True, kw_only=True):
     """The growth of a series after its warm-up; `low` and `high` are an interval of 99 % for `per_minute`."""
 
     first: float  # the median of the first quarter

@@ -6,9 +6,11 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -46,8 +48,7 @@ _INTERRUPTED = "interrupted before the end of the load"
 _Result = TypeVar("_Result", bound=LiveResult)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """A server that may be loaded."""
 
     served: Served

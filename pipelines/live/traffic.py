@@ -9,9 +9,12 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.pipelines.live.checking import AnswerCheck
@@ -38,8 +41,7 @@ class Outcome(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Exchange:
+class Exchange(Struct, frozen=True, kw_only=True, eq=False):
     """One request and what came back."""
 
     number: int  # in the order in which they were sent, from 0
@@ -50,8 +52,7 @@ class Exchange:
     why: str = ""  # there is no answer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """A request that failed; it names the place of its rows, and no values."""
 
     request: int  # in the order in which they were sent, from 0
@@ -62,8 +63,7 @@ class Failure:
     answer_of: str = ""  # the rows of another request that a wrong answer belongs to
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True, kw_only=True):
     """What came back in one measurement."""
 
     answered: int = 0

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import path_below
@@ -33,8 +34,7 @@ _NO_CODE = frozenset({"__pycache__", "site-packages", "node_modules", "artifacts
 _OWN_FOLDER = "put the spec and its modules into a folder of their own, or leave its files out with --without-inputs"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunInputs:
+class RunInputs(Struct, frozen=True, kw_only=True):
     """The inputs of a run.
 
     - `files`: paths by their place in the pack. `samples`: the place of samples from the command line, or None.
@@ -87,8 +87,7 @@ def inputs_of(run: RunFolder) -> RunInputs:
     )
 
 
-@dataclass(kw_only=True, slots=True)
-class _Gathering:
+class _Gathering(Struct, kw_only=True):
     folder: Path
     files: dict[str, Path] = field(default_factory=dict)
     texts: dict[tuple[str, str], str] = field(default_factory=dict)

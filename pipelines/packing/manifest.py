@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
@@ -41,8 +42,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackedFile:
+class PackedFile(Struct, frozen=True, kw_only=True):
     """A file in a pack, or left out of it: a relative path with slashes, and `sha256:` with a hex digest."""
 
     name: str
@@ -54,8 +54,7 @@ class PackedFile:
             raise ValueError(f"{self.name!r} of {self.size} bytes with digest {self.digest!r} is not a file of a pack")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackManifest:
+class PackManifest(Struct, frozen=True, kw_only=True):
     """The manifest of a pack.
 
     `paritygate` is the version that packed. `files` are in the order of the archive. `missing` files are left out;

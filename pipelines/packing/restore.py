@@ -6,9 +6,10 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import check_names
@@ -35,16 +36,14 @@ _FOLDER_MODE = 0o755
 _LISTED = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnInputs:
+class OwnInputs(Struct, frozen=True, kw_only=True):
     """The left-out inputs on this machine: in place of the spec's folder, and of the command line's samples."""
 
     folder: Path | None = None
     samples: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnpackResult:
+class UnpackResult(Struct, frozen=True, kw_only=True):
     """A restored run and the manifest of its pack."""
 
     run: RunFolder

@@ -9,8 +9,10 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
@@ -34,8 +36,7 @@ def keep_pack(restored: Path, manifest: PackManifest) -> None:
         write_bytes_atomically(folder / _EVIDENCE, (restored / _EVIDENCE).read_bytes())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrustedEvidence:
+class TrustedEvidence(Struct, frozen=True, kw_only=True):
     """The run and evidence that a release may rest on.
 
     `run` has no benchmark, and `evidence` nothing from a pack, where that is not trusted. `pack` is the digest of the
@@ -96,8 +97,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pack:
+class _Pack(Struct, frozen=True, kw_only=True):
     manifest: PackManifest
     folder: Path
 

@@ -8,9 +8,10 @@ import os
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from paritygate import __version__
 from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, StorageError, UsageError
@@ -37,8 +38,7 @@ from paritygate.validate.probes.recording import PROBES_FOLDER, ProbesRecording
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackResult:
+class PackResult(Struct, frozen=True, kw_only=True):
     """A written pack."""
 
     path: Path

@@ -11,9 +11,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.files import (
     MARKER,
@@ -41,16 +43,14 @@ _RUN = {MARKER, "spec.json"}
 _REPOSITORY = {"log", "store"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """A run beyond the newest ones that stays, and why."""
 
     run: ListedRun
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CleaningPlan:
+class CleaningPlan(Struct, frozen=True, kw_only=True):
     """The plan of a removal.
 
     - `runs`: those removed. `kept`: those old enough that stay anyway. `leftovers`: of interrupted removals.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.files import MARKER, is_plain_file, is_plain_folder
@@ -23,8 +24,7 @@ _NAMED = 5
 _RUN = "start a run: convert-and-validate run SPEC"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastRun:
+class PastRun(Struct, frozen=True, kw_only=True):
     """A folder in a place of runs.
 
     `model` is the name of the folder above. `begun` is UTC, by the id, else by the files' times. `is_ours` means it has

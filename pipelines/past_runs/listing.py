@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import ExitCode, ParitygateError, UsageError
 from paritygate.files import MARKER, read_json
@@ -36,8 +37,7 @@ _NO_RUN = "no run"
 _BLOCK_BYTES = 512
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedRun:
+class ListedRun(Struct, frozen=True, kw_only=True):
     """A run and its state.
 
     - `verdict`: `pass`, `fail`, `inconclusive`, `not built`, `not measured` or `wrong usage` of required variants.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.pipelines.past_runs.finding import PastRun
@@ -22,8 +23,7 @@ from paritygate.pipelines.spec.names import check_name
 from paritygate.roots import Root
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseOfRun:
+class ReleaseOfRun(Struct, frozen=True, kw_only=True):
     """A release of a run: its version, its aliases, and the repository."""
 
     version: int
@@ -31,8 +31,7 @@ class ReleaseOfRun:
     repository: Root
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleasesOfModel:
+class ReleasesOfModel(Struct, frozen=True, kw_only=True):
     """The releases of a model.
 
     `by_run` has them by run id, the newest last. `noted` are the repositories in each run's own folder. `unknown` is

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.codec import to_data
 from paritygate.errors import ConversionError
@@ -37,8 +38,7 @@ _OFF = "nothing is kept: the cache is off, inputs are hidden, or this system doe
 _BENCHMARK = "the benchmark"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedJob:
+class PlannedJob(Struct, frozen=True, kw_only=True):
     """The plan for one job.
 
     `would_be` is `taken over`, `judged anew` (its models run only if a row then fails), `done`, or `unknown` because it
@@ -53,8 +53,7 @@ class PlannedJob:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """The jobs of a run, in order."""
 
     model: str
@@ -74,8 +73,7 @@ class _NotDoneError(ConversionError):
     """A job would have to run, but a plan runs nothing."""
 
 
-@dataclass(kw_only=True, slots=True)
-class _PlanningCache(Cache):
+class _PlanningCache(Cache, kw_only=True):
     """A cache that reuses results, but neither runs nor stores any."""
 
     planned: list[PlannedJob] = field(default_factory=list)

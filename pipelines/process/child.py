@@ -16,10 +16,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
 
 import paritygate.errors
 from paritygate.addresses import SIGNING_PASSWORD, without_secrets
@@ -99,8 +100,7 @@ _BENCHMARK = "benchmark"
 _SEE = {True: "look into the log", False: "add --debug before the command"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildJob:
+class ChildJob(Struct, frozen=True, kw_only=True):
     """A job for a child process."""
 
     name: str  # in `JOBS` of `child_main`
@@ -125,8 +125,7 @@ class ChildJob:
         return self.folder / f"{self.name}.log"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartedChild:
+class StartedChild(Struct, frozen=True, kw_only=True):
     """A job that runs."""
 
     job: ChildJob
@@ -167,8 +166,7 @@ ANSWERS_FILE = "answers.json"
 SAMPLES = "samples"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelAnswers:
+class ModelAnswers(Struct, frozen=True, kw_only=True):
     """Outputs of a job's models, cached apart because many arguments of the job do not change them."""
 
     folder: Path  # where the job writes or finds them

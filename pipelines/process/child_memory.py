@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 # The rest is for the parent, and for growth between two looks.
 MEMORY_SHARE = 0.8
@@ -34,8 +35,7 @@ _SHARE_OF_LOOKS = 0.02
 _LIMIT: ContextVar[int | None] = ContextVar("memory_limit", default=None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """A process that a child started, or the child."""
 
     session: int  # the process id of its leader

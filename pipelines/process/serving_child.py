@@ -7,9 +7,10 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from io import FileIO
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.process.child import (

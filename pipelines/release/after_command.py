@@ -13,9 +13,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from paritygate.addresses import SIGNING_PASSWORD, without_secrets
 from paritygate.codec import to_data
@@ -40,8 +41,7 @@ _SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIAL|_KEY$", re.I
 _SHORTEST_SECRET = 6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AfterCommand:
+class AfterCommand(Struct, frozen=True, kw_only=True):
     """Describe how the command after a release ended."""
 
     command: tuple[str, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.models.endpoint import is_url

@@ -7,11 +7,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.files import temporary_folder
@@ -37,8 +37,7 @@ _SPARE_MIB = 1024
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z/][\w./:=-]*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deployed:
+class Deployed(Struct, frozen=True, kw_only=True):
     """Describe the written manifests."""
 
     pod: PodContent

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
@@ -23,8 +24,7 @@ _NO_RULES = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffSide:
+class DiffSide(Struct, frozen=True, kw_only=True):
     """Name one of the two releases, and who released it.
 
     `asked_less` has what its rules ask less of a variant than those of an earlier run, and `reason` why.
@@ -40,8 +40,7 @@ class DiffSide:
     asked_less: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffRow:
+class DiffRow(Struct, frozen=True, kw_only=True):
     """Hold one fact of a variant in both releases; None where a release lacks it.
 
     `figure` is `variant`, `digest`, `tolerance`, `rule`, `size_bytes`, `latency_p50_ms`, or a measured difference.
@@ -57,8 +56,7 @@ class DiffRow:
     is_changed: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseDiff:
+class ReleaseDiff(Struct, frozen=True, kw_only=True):
     """Describe how the second release differs from the first."""
 
     schema_version: int = 1

@@ -7,8 +7,9 @@ Speed needs the same machine and the same load as well. Names and dtypes of inpu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
@@ -41,8 +42,7 @@ _MEGABYTE = 1e6
 _SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldFigure:
+class HeldFigure(Struct, frozen=True, kw_only=True):
     """Hold one figure of a variant on both sides.
 
     `figure` is one of `FIGURES`, `verdict` for a variant that did not pass, or `interface`. `interface` counts the
@@ -60,8 +60,7 @@ class HeldFigure:
     changes: tuple[str, ...] = ()  # of inputs and outputs
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RegressionCheck:
+class RegressionCheck(Struct, frozen=True, kw_only=True):
     """Hold the comparison of a run with a release."""
 
     schema_version: int = 1
@@ -82,8 +81,7 @@ class RegressionCheck:
         return tuple(item for item in self.figures if item.is_worse)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True, kw_only=True):
     """Hold the entries of a variant in the run and in the release, of the same kind and on the same device."""
 
     variant: str
@@ -329,8 +327,7 @@ def _size(run: RunFolder, pair: _Pair, bytes_before: int, factors: Mapping[str, 
     return _figure(pair, "size_mb", (was, now), factors["size_mb"] * was)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Speeds:
+class _Speeds(Struct, frozen=True, kw_only=True):
     """Hold the compared latencies, why others are left out, and the exit code of those that cannot be trusted."""
 
     figures: tuple[HeldFigure, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult
 from paritygate.pipelines.benchmark.trust import contradictions, is_beside_other_work
@@ -10,8 +10,7 @@ from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.run.evidence import EvidenceEntry
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True, kw_only=True):
     """Hold the timing of one variant, then or now."""
 
     place: str  # the device and the machine

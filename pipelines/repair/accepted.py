@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.changes import changes_of

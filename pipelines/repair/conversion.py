@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.codec import to_data
@@ -52,16 +54,14 @@ _OPSETS = (18, 17, 20)
 _LAST_OF_TENSORFLOW = 18
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Export:
+class Export(Struct, frozen=True, kw_only=True):
     """The exporter and the opset of a conversion; None for what the spec asks for."""
 
     exporter: str | None = None
     opset: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportAttempt:
+class ExportAttempt(Struct, frozen=True, kw_only=True):
     """A conversion that was tried, and its verdict, or why there is none."""
 
     export: Export
@@ -69,8 +69,7 @@ class ExportAttempt:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProposedRepair:
+class ProposedRepair(Struct, frozen=True, kw_only=True):
     """The outcome of a search for a repair of a conversion.
 
     `outcome` is `proposed` if the whole gate passes on rows that were not `searched`, and `unrepaired` if not. `file`
@@ -117,8 +116,7 @@ def propose_repair(run: RunFolder, *, time_limit_s: float, progress: Progress) -
     return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True, kw_only=True):
     """The search for one run."""
 
     run: RunFolder

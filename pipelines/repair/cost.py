@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import onnx
@@ -18,8 +18,7 @@ _BYTES = 4
 _NOTHING: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Costs:
+class Costs(Struct, frozen=True, kw_only=True):
     """The nodes of a model, with the shapes of its values and float constants, and the bytes of a lowered element."""
 
     nodes: Collection[onnx.NodeProto]

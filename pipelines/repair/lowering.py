@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.int8.choice import nodes_to_quantize
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 _LARGEST_FP16 = 0.9 * 65504
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoweredModel:
+class LoweredModel(Struct, frozen=True, kw_only=True):
     """A model with its switches.
 
     `closed` returns the nodes that stay in FP32 with those that are kept. A node overflows whose values are larger than

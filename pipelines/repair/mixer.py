@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.errors import UnrepairedError
 from paritygate.models.loading import load_model
@@ -36,8 +37,7 @@ _SHARE_IN_RESERVE = 0.15
 _HINT = "serve the FP32 variant, or declare a limit that your service accepts"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MixedRequest:
+class MixedRequest(Struct, frozen=True, kw_only=True):
     """The precision of the other operators, the runs of the search, and the gate: its rules and number of rows."""
 
     lower: Precision

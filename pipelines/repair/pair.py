@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.engine.settings import EngineSettings

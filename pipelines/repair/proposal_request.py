@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError
@@ -15,8 +16,7 @@ from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.repair.proposals import Proposal
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProposalRequest:
+class ProposalRequest(Struct, frozen=True, kw_only=True):
     """Two models, the rows of the search, and the folder for the changed file and their digests.
 
     `rename` maps the reference's names of inputs to those of the samples.
@@ -29,8 +29,7 @@ class ProposalRequest:
     rename: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchedRows:
+class SearchedRows(Struct, frozen=True, kw_only=True):
     """How many rows were searched by, and the digest of their digests."""
 
     rows: int
@@ -58,4 +57,4 @@ def propose(
     data = do(job, progress, makes=[request.folder])
     with reading_result(job):
         rows = SearchedRows(rows=int(data["rows"]["rows"]), digest=str(data["rows"]["digest"]))
-        return from_data(Proposal, {key: data[key] for key in Proposal.__dataclass_fields__}), rows
+        return from_data(Proposal, {key: data[key] for key in Proposal.__struct_fields__}), rows

@@ -7,8 +7,9 @@ search is the source's own value, and the gate shows on other rows whether it wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.convert.onnx.changes import ChangedWeight, Changes, Origin, change
 from paritygate.convert.onnx.grafts import Graft, nodes_between
@@ -38,8 +39,7 @@ _MOST_TRIALS, _MOST_LEFT_OUT = 120, 16
 _BATCHES = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """The changes that were found.
 
     Errors are the largest relative ones of the outputs on the search rows, before and after; None if it is not finite.

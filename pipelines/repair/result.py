@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.codec import finite_or_none, from_data, to_data
 from paritygate.files import read_json, write_json_atomically
@@ -21,8 +22,7 @@ OVERFLOW, ROUNDING = "overflow", "rounding"
 REPAIRED, UNREPAIRED = "repaired", "unrepaired"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptOperator:
+class KeptOperator(Struct, frozen=True, kw_only=True):
     """A node that stays in FP32.
 
     It is kept for `overflow` or `rounding`. `largest` is the largest finite magnitude of its values on the search rows.
@@ -43,8 +43,7 @@ def named_operators(kept: Sequence[Mapping[str, Any]]) -> str:
     return first_of([one_line(f"{item['operator']} {item['name']}") for item in kept], _NAMED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True):
     """Rows of the samples, by number and digest of their digests, and the share of the tolerance used on them."""
 
     rows: int
@@ -52,8 +51,7 @@ class Rows:
     tolerance_used: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True, kw_only=True):
     """The outcome of a search that found a set, and the proof.
 
     All other operators of `switches` are in `lower`. `searched` are the rows that the set was chosen by, and `checked`
@@ -103,11 +101,10 @@ class Repair:
 
 def repair_of(facts: Mapping[str, Any]) -> Repair:
     """Return the repair from the facts of a conversion."""
-    return from_data(Repair, {key: facts["repair"][key] for key in Repair.__dataclass_fields__})
+    return from_data(Repair, {key: facts["repair"][key] for key in Repair.__struct_fields__})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOut:
+class HeldOut(Struct, frozen=True, kw_only=True):
     """The gate's verdict on a repaired file, on rows that the search did not use."""
 
     verdict: str
@@ -123,8 +120,7 @@ def held_out_of(result: ComparisonResult) -> HeldOut:
     return HeldOut(verdict=result.verdict, rows=result.rows, tolerance_used=finite_or_none(share), failed=tuple(failed))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepairedVariant:
+class RepairedVariant(Struct, frozen=True, kw_only=True):
     """The outcome of a repair.
 
     `outcome` is `repaired` if the whole gate passes, and `unrepaired` if not. `held_out` is of the file as it ran,

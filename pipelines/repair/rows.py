@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Batch
 from paritygate.pipelines.calibration.calibration import CalibrationRequest
@@ -19,8 +20,7 @@ _MOST_ROWS = 32
 _SHARE, _MOST_SEARCHED = 0.4, 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DividedRows:
+class DividedRows(Struct, frozen=True, kw_only=True):
     """The rows of a repair in batches; those with the ids of `checking` are not searched by."""
 
     batches: tuple[Batch, ...]

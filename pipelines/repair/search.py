@@ -14,7 +14,8 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 # Of the runs that are left, this share measures nodes one by one.
 _SHARE_FOR_NODES = 0.6
@@ -29,8 +30,7 @@ _FEW_NODES = 16
 _Kept = frozenset[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """The outcome of one choice of nodes, with the names of failed checks.
 
     `share` of the tolerance is what more rows are likely to use, and `measured` what these rows do.
@@ -45,8 +45,7 @@ class Trial:
         return not self.failed and self.share <= aim
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The chosen nodes.
 
     `reasons` has what each kept node was kept for: `overflow` or `rounding`. `ranking` has the other nodes, the next
@@ -60,8 +59,7 @@ class Choice:
     ranking: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nodes:
+class Nodes(Struct, frozen=True, kw_only=True):
     """The names of the nodes that can be low, in the order of the graph.
 
     `overflowing` are those whose values exceed the range. `work` has the shares of the multiply-adds, which count in a

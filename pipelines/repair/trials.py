@@ -6,11 +6,11 @@ import math
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from paritygate.batch import Batch
 from paritygate.pipelines.choice.tolerance_used import tolerance_used

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.validate.tensors.inner_values import read_inner
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from paritygate.validate.tensors.tensor_graph import TensorGraph
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValueFacts:
+class ValueFacts(Struct, frozen=True, kw_only=True):
     """A float32 value: its largest finite magnitude, and its shape and elements in the largest batch."""
 
     largest: float

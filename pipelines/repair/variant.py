@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UnrepairedError, UsageError
@@ -143,8 +145,7 @@ def _with_mixed(
     return replace(resolved, spec=spec.model_copy(update=changes))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Judging:
+class _Judging(Struct, frozen=True, kw_only=True):
     """The gate on the files of a repair."""
 
     run: RunFolder

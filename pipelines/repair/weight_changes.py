@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from paritygate.convert.onnx.changes import ChangedWeight
 from paritygate.validate.divergence.weights import difference
@@ -25,8 +25,7 @@ _MATRIX = 2
 _DEPTH = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True, kw_only=True):
     """A weight of the source in one order of its axes, and how far the file's weight is from it."""
 
     source: str
@@ -35,8 +34,7 @@ class _Pair:
     was: str
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """The float weights of the file and of the source."""
 
     ours: TensorGraph

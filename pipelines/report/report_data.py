@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
@@ -36,8 +38,7 @@ _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitC
 _ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_AVAILABLE, NOT_MEASURED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantReport:
+class VariantReport(Struct, frozen=True, kw_only=True):
     """A target of the spec with its outcome.
 
     - `verdict`: one of `_ORDER`. `evidence`: `verified`, `emulated`, `built` or `none`.
@@ -71,8 +72,7 @@ class VariantReport:
         return any(check.name == "distinct" and check.status == Status.WARNING for check in self.result.checks)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportData:
+class ReportData(Struct, frozen=True, kw_only=True):
     """A run as it is reported.
 
     - `verdict`: of the required variants: `pass`, `fail`, `inconclusive`, `error`, or `nothing required`.
@@ -104,7 +104,7 @@ class ReportData:
     earlier: tuple[EarlierFailure, ...] = ()
     reason: str = ""
     trust: str = ""
-    paritygate: str = field(default=__version__)
+    paritygate: str = __version__
 
 
 def collect_report(

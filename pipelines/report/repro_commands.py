@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.pipelines.compare.result import ComparisonResult
 
 _RUN = '"$RUN"'
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReproCommand:
+class ReproCommand(Struct, frozen=True, kw_only=True):
     """A failure of a probe, as text, and its command."""
 
     title: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
@@ -49,8 +51,7 @@ _FAILED = frozenset({"fail", "error", "inconclusive"})
 _NEAR_LIMIT = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputSection:
+class OutputSection(Struct, frozen=True, kw_only=True):
     """One output of a variant; `remark` describes it where there are no drawings, which only a page in HTML has."""
 
     name: str
@@ -64,8 +65,7 @@ class OutputSection:
         return drawings_of(self.output)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantSection:
+class VariantSection(Struct, frozen=True, kw_only=True):
     """The section of one variant.
 
     - `anchor`: its place in the page. `lead`: one sentence. `operators`: unsupported ones; None without any.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.report.report_data import ReportData
@@ -11,8 +11,7 @@ from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, tradeoff_of
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeedSection:
+class SpeedSection(Struct, frozen=True, kw_only=True):
     """The section on speed; its trade-off may be without points, and `notes` are one sentence each."""
 
     lead: str

@@ -6,8 +6,10 @@ It is data: a table, and remarks that each appear once, with the variants that t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
@@ -50,8 +52,7 @@ _LINE_LENGTH = 40
 _NAMED_TOGETHER = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """A remark on some variants (none: on all), by `kind`, which is a verdict for a reason that variants share."""
 
     kind: str

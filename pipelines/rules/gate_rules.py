@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import UsageError

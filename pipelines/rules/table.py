@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS
@@ -62,8 +63,7 @@ class Laxer(Enum):
     LATER = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Strictness:
+class Strictness(Struct, frozen=True):
     """Describe how a rule requires less than before; after a failure that needs a reason."""
 
     laxer: Laxer
@@ -71,8 +71,7 @@ class Strictness:
     recorded: Callable[[GateRules], Any] | None = None  # the record in evidence; by default the value
 
 
-@dataclass(frozen=True, slots=True)
-class RuleOption:
+class RuleOption(Struct, frozen=True):
     """A rule, or a setting that both the command `compare` and the function take by name."""
 
     argument: str  # in Python, and the name of the rule in evidence

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
@@ -17,8 +18,7 @@ from paritygate.precision import Variant
 from paritygate.text import counted
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildOutcome:
+class BuildOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a build; `needs_source` names the missing variants that only the source can make."""
 
     artifacts: dict[str, Artifact]

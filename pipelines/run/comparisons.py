@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of
@@ -46,8 +48,7 @@ _NOTES: Mapping[Precision, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunComparison:
+class RunComparison(Struct, frozen=True, kw_only=True):
     """One comparison of a run."""
 
     job: ComparisonJob

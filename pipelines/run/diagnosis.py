@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
@@ -36,8 +38,7 @@ _NODES = 3
 _TAKEN_APART = (".expected.npz", ".actual.npz")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiagnosedVariant:
+class DiagnosedVariant(Struct, frozen=True, kw_only=True):
     """A variant that can be diagnosed.
 
     `compared_with` is the name of the variant that is the reference; empty for the source. `built_from` is the ONNX

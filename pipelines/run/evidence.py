@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
@@ -35,8 +37,7 @@ _NO_LIMITS = frozenset({"declared", "outputs", "precision"})
 _OF_GPU = frozenset({"name", "device", "driver", "cuda"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvidenceEntry:
+class EvidenceEntry(Struct, frozen=True, kw_only=True):
     """The evidence of one target on one device."""
 
     variant: str
@@ -130,8 +131,7 @@ def _wrong_limits(result: ComparisonResult) -> str:
     return ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EarlierFailure:
+class EarlierFailure(Struct, frozen=True, kw_only=True):
     """An earlier failure of a variant of the same source, which this run replaces or asks less of."""
 
     run: str
@@ -145,16 +145,14 @@ class EarlierFailure:
         check_record(self.asked or {})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SamplesFacts:
+class SamplesFacts(Struct, frozen=True, kw_only=True):
     """Digest and number of rows of the samples."""
 
     digest: str
     rows: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReferenceFacts:
+class ReferenceFacts(Struct, frozen=True, kw_only=True):
     """The recorded reference: its model, digest and runtime, and the findings on its health."""
 
     model: dict[str, Any]
@@ -170,8 +168,7 @@ class ReferenceFacts:
             raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """All that a run measured on one device, and on others before."""
 
     schema_version: int = _SCHEMA

@@ -7,8 +7,9 @@ values outside the range of the precision stop the build. Validation judges all 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
@@ -26,8 +27,7 @@ OVERFLOW_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
 _MOST_ROWS = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OverflowFinding:
+class OverflowFinding(Struct, frozen=True, kw_only=True):
     """The outcome of an overflow check."""
 
     precision: Precision

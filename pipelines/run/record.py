@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of, to_data
@@ -26,8 +28,7 @@ GRAPH_VARIANT = "onnx-fp32"
 _RULES = "rules_digest"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordRequest:
+class RecordRequest(Struct, frozen=True, kw_only=True):
     """A recording without a run."""
 
     model: str  # a path, relative to the folder of the samples

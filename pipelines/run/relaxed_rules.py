@@ -8,9 +8,11 @@ variant had passed by before it failed need no reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
@@ -34,8 +36,7 @@ _EVIDENCE = "evidence.json"
 _WORDS_OF_FAILURES = (b'"fail"', b'"asked_less"')
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True, kw_only=True):
     """A failure in evidence: of which source, in which file, and whether that is about to be replaced."""
 
     failure: EarlierFailure

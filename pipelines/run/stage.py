@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # The name of a change of the rules, next to the names of inputs.
 RULES = "rules"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """One stage of a run, by its inputs."""
 
     name: str  # such as `compare onnx-fp16`

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ExitCode, ParitygateError
@@ -16,8 +17,7 @@ _FILE = "stopped.json"
 _HIDDEN = "the reason is not kept, since the spec hides inputs"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True, kw_only=True):
     """The error that ended a run before there was evidence."""
 
     message: str

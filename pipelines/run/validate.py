@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode, InputFileError, ParitygateError

@@ -8,9 +8,10 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, check_record, file_digests
 from paritygate.backends import version_of

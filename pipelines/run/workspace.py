@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
@@ -42,8 +43,7 @@ _SCHEMA = 2
 _FAILURES_FILE = "export-failures.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailedVariant:
+class FailedVariant(Struct, frozen=True, kw_only=True):
     """A variant that could not be made.
 
     Its verdict is `error`, `not run here` where the machine lacks the GPU, or `not available for this model` where the
@@ -79,8 +79,7 @@ def _verdict_of(error: ParitygateError) -> str:
     return NOT_AVAILABLE if isinstance(error, NotAvailableError) else "error"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFolder:
+class RunFolder(Struct, frozen=True, kw_only=True):
     """One run on disk."""
 
     folder: Path  # `<root>/runs/<model>/<run-id>`
@@ -90,7 +89,7 @@ class RunFolder:
     is_scratch: bool = False  # new findings go to a separate folder; evidence, results and reports stay
     is_without_benchmark: bool = False  # its benchmark is ignored
     cache: Cache | None = None  # None where nothing is reused
-    hold: RunLock | None = field(default=None, repr=False, compare=False)
+    hold: RunLock | None = None
 
     @property
     def run_id(self) -> str:

@@ -7,9 +7,10 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import LostWorkerError

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate import __version__
 from paritygate.machine import available_processors
 from paritygate.pipelines.scale.workers import Workers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """The kind and number of workers."""
 
     kind: str  # processes or ray

@@ -66,7 +66,7 @@ def ray_workers(workers: int, address: str | None, paths: Sequence[Path]) -> Ite
         ray.shutdown()
 
 
-class RayWorkers(Workers):
+class RayWorkers(Workers, frozen=True):
     """Workers that are actors of Ray, which starts and distributes their processes."""
 
     def start(self, kind: Callable[..., Worker], *args: Any) -> Worker:  # noqa: ANN401 - as `kind` takes them

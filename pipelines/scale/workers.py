@@ -10,8 +10,9 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from paritygate.errors import LostWorkerError
 from paritygate.text import first_line_of
@@ -34,8 +35,7 @@ class Worker(Protocol):
         """End all that is left."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workers:
+class Workers(Struct, frozen=True, kw_only=True):
     """The place of workers, for a message, and the processors of each."""
 
     place: str

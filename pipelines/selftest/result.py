@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate import __version__
 from paritygate.codec import schema_of, to_data
@@ -19,8 +20,7 @@ CAUGHT_BY_SAMPLES, CAUGHT_BY_PROBES, CAUGHT_BY_BOTH = "caught by samples", "caug
 MISSED, NOT_APPLICABLE, PASSED, FALSE_ALARM = "missed", "not applicable", "passed", "false alarm"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SelftestRequest:
+class SelftestRequest(Struct, frozen=True, kw_only=True):
     """The mutations to plant, and the comparison to plant them into.
 
     `job` compares the unchanged ONNX artifact with the recorded reference. `most_rows` is the declared largest batch;
@@ -35,8 +35,7 @@ class SelftestRequest:
     seed: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FindingResult:
+class FindingResult(Struct, frozen=True, kw_only=True):
     """A failed check."""
 
     check: str
@@ -44,8 +43,7 @@ class FindingResult:
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EffectResult:
+class EffectResult(Struct, frozen=True, kw_only=True):
     """The largest change of an output by a missed fault, over everything that ran.
 
     `max_abs_diff` is None where it is not finite. `where` is `samples` or the name of a probe. `in_limits` is a
@@ -60,8 +58,7 @@ class EffectResult:
     is_rounding: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlantResult:
+class PlantResult(Struct, frozen=True, kw_only=True):
     """The outcome of one fault or equivalent rewrite.
 
     `outcome` of a fault: caught by samples, probes or both, or missed; of a rewrite: passed, or false alarm. `what` was
@@ -85,8 +82,7 @@ class PlantResult:
         return bool(self.effects) and all(effect.is_rounding for effect in self.effects)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SelftestResult:
+class SelftestResult(Struct, frozen=True, kw_only=True):
     """The outcome of a selftest; `plants` is empty where the unchanged artifact fails."""
 
     model: str

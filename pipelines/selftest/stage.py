@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ConversionError, ExitCode, MissingBackendError, ParitygateError, UsageError
@@ -29,8 +31,7 @@ SELFTEST_FILE, SELFTEST_PAGE = "selftest.json", "selftest.md"
 _VARIANT = "onnx-fp32"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SelftestOptions:
+class SelftestOptions(Struct, frozen=True, kw_only=True):
     """Options of a selftest: the mutations, and a time limit (seconds) for each of export, recording and trial."""
 
     mutations: tuple[str, ...]

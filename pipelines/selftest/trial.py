@@ -6,8 +6,10 @@ A probe stops at its first failure, because a selftest needs no more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.models.source import SourceKind
@@ -30,8 +32,7 @@ from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FaultTrial:
+class FaultTrial(Struct, frozen=True, kw_only=True):
     """The outcome of one file: checks on samples, one per probe that ran, and rows of probes to the first failure."""
 
     checks: tuple[Check, ...]
@@ -133,7 +134,7 @@ def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
             failed.add(probe)
         return ""
 
-    recorded = {item.name: getattr(recording, item.name) for item in fields(recording)}
+    recorded = {name: getattr(recording, name) for name in recording.__struct_fields__}
     stopping = _Stopping(**recorded, failed=failed)
     asked = question_of(job, candidate, FailureStore(job, recording), outputs, unclipped)
     question = replace(asked, keep=note, judges_at_once=True)
@@ -147,8 +148,7 @@ def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
     return tuple(outcome for outcome in outcomes if outcome.batches or outcome.failed or outcome.error)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Stopping(ProbesRecording):
+class _Stopping(ProbesRecording, frozen=True, kw_only=True):
     """A recording whose probes stop once they are in `failed`."""
 
     failed: set[str]

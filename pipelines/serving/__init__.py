@@ -6,11 +6,11 @@ A kind is a row of `SERVERS`, the module named there with its `KIND`, and the co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Server:
+class Server(Struct, frozen=True, kw_only=True):
     """A row of the table, which imports nothing of the server."""
 
     title: str

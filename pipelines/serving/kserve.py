@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.serving.manifests import LONGEST_NAME, SUBDOMAIN, check_label
@@ -36,8 +37,7 @@ _KEEP = "make the change in the cluster, with kubectl patch or kustomize"
 _AZURE = re.compile(r"https://[^/]+\.blob\.core\.windows\.net/.+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KServeView:
+class KServeView(Struct, frozen=True, kw_only=True):
     """A version of a model for KServe, not written yet: files for its Triton, and the InferenceService as JSON data."""
 
     triton: TritonView

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.errors import UsageError
 from paritygate.roots import Root
@@ -32,8 +33,7 @@ LONGEST_NAME: Mapping[str, int] = {"kubernetes": 63, "kserve": 53}
 _NAME = "app.kubernetes.io/name"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodServer:
+class PodServer(Struct, frozen=True, kw_only=True):
     """A server that a pod can run, and its requests for probes."""
 
     view: str  # the command that writes its models
@@ -62,8 +62,7 @@ SERVERS: Mapping[str, PodServer] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodRequest:
+class PodRequest(Struct, frozen=True, kw_only=True):
     """The options for a pod."""
 
     target: str
@@ -88,8 +87,7 @@ class PodRequest:
                 raise UsageError(msg, hint="name the version that you tested")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodContent:
+class PodContent(Struct, frozen=True, kw_only=True):
     """The release in a pod."""
 
     model: str

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -37,8 +38,7 @@ _ENDS = {"openvino": ".xml", "onnx": ".onnx"}
 _DECIDE_ANSWERS = (PRECISION_HINT, "EXECUTION_MODE_HINT", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OvmsView:
+class OvmsView(Struct, frozen=True, kw_only=True):
     """A version of a model as the server reads it, not written yet."""
 
     name: str  # of the model on the server

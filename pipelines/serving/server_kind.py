@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from msgspec import Struct, field
 
 from paritygate.errors import ChangedViewError, UsageError
 from paritygate.pipelines.serving import SERVERS
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from paritygate.validate.samples.source import SampleSource
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelToServe:
+class ModelToServe(Struct, frozen=True, kw_only=True):
     """A variant of a release, and the requests for its view."""
 
     artifact: Artifact
@@ -35,8 +35,7 @@ class ModelToServe:
     storage_uri: str | None = None  # the root as a cluster sees it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Guide:
+class Guide(Struct, frozen=True, kw_only=True):
     """The user's next steps with a written view."""
 
     start: str  # the command that starts the server
@@ -49,8 +48,7 @@ class Guide:
     renaming: Sequence[str] = ()  # options of `compare` for renamed tensors
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenView:
+class WrittenView(Struct, frozen=True, kw_only=True):
     """The result of writing a view."""
 
     is_changed: bool
@@ -90,8 +88,7 @@ class ServerView(Protocol):
         """Return the user's next steps; `root` is the folder of all views."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerKind:
+class ServerKind(Struct, frozen=True, kw_only=True):
     """The `KIND` of a server's module."""
 
     reads: str  # the reader of the files, for messages

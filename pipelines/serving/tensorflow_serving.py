@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -59,8 +60,7 @@ def _server_config() -> Any:  # noqa: ANN401 - a class that protobuf makes
     return message_class("tensorflow.serving", "ModelServerConfig", _SERVER, {})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedModelView:
+class SavedModelView(Struct, frozen=True, kw_only=True):
     """A version of a model as TensorFlow Serving reads it, not written yet."""
 
     name: str  # of the model on the server

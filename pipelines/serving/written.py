@@ -9,7 +9,8 @@ import hashlib
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from paritygate.errors import ChangedViewError
 from paritygate.text import one_line
@@ -22,8 +23,7 @@ _WIDTH = 80
 KEEP = "put lasting changes into the spec, in serve: {triton: {...}}, and release it"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class Head(Struct, frozen=True, kw_only=True):
     """The head of a file."""
 
     said: str = ""  # the subject, if any

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.backends import require_backend
 from paritygate.batch import Batch
@@ -42,8 +43,7 @@ _UNFIT = "the release does not accept the request"
 _FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True, kw_only=True):
     """A request and its answer."""
 
     line: int  # from 1
@@ -67,8 +67,7 @@ class Exchange:
         return self.why == _UNREADABLE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CapturedFile:
+class CapturedFile(Struct, frozen=True, kw_only=True):
     """A file of captured traffic, and the inputs and outputs of the released file."""
 
     path: Path

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from paritygate.codec import from_data
 from paritygate.files import json_of
@@ -33,8 +33,7 @@ _MOST_IDS = 1000
 _FLAGS = ({0.0}, {1.0}, {0.0, 1.0})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputDrift:
+class InputDrift(Struct, frozen=True, kw_only=True):
     """How many requests have an input unlike all samples in one way; without values, unless the spec shows inputs."""
 
     input: str
@@ -45,8 +44,7 @@ class InputDrift:
     seen: str = ""  # in the samples and in the requests
 
 
-@dataclass(kw_only=True, slots=True)
-class _Counts:
+class _Counts(Struct, kw_only=True):
     """Requests by kind, and for each kind by what was tested: a feature, an axis or an id."""
 
     requests: Counter[str] = field(default_factory=Counter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.shadow.drift import InputDrift
@@ -15,8 +15,7 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShadowResult:
+class ShadowResult(Struct, frozen=True, kw_only=True):
     """How a server answered captured requests.
 
     Requests are named by their line in the captured file, because ids and values may be confidential.

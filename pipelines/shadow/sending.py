@@ -7,10 +7,11 @@ import json
 import queue
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from paritygate.pipelines.shadow.capture import OK, UNREADABLE, check_request
 from paritygate.pipelines.shadow.payload import HEADER_LENGTH, as_data
@@ -33,8 +34,7 @@ _KEPT = ("content-type", HEADER_LENGTH)
 Ended = Literal["requests", "seconds", "size", "interrupted"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptureRequest:
+class CaptureRequest(Struct, frozen=True, kw_only=True):
     """What is asked of `capture`."""
 
     host: str
@@ -47,8 +47,7 @@ class CaptureRequest:
     answer_s: float = 30.0  # for one answer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptureResult:
+class CaptureResult(Struct, frozen=True, kw_only=True):
     """What was captured."""
 
     captured: int  # requests in the file
@@ -66,8 +65,7 @@ class CaptureResult:
         return self.unanswered < self.captured
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A copy of a request that waits."""
 
     path: str
@@ -75,8 +73,7 @@ class Copy:
     body: bytes
 
 
-@dataclass(kw_only=True, slots=True)
-class Written:
+class Written(Struct, kw_only=True):
     """The file, and the counts: several threads add to both."""
 
     stream: BinaryIO  # without a buffer, because closing would write its rest behind the last whole line

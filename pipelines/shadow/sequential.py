@@ -8,9 +8,9 @@ Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables b
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.text import StrEnum
@@ -37,8 +37,7 @@ class Verdict(StrEnum):
     HOLD = "hold"  # too little is known
 
 
-@dataclass(kw_only=True, slots=True)
-class _Bets:
+class _Bets(Struct, kw_only=True):
     """Bets that a mean is not `bound`, each on one other mean; `wealth` holds logarithms, one row for each start."""
 
     bound: float

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, MeasurementError, UsageError
@@ -40,8 +42,7 @@ _TOO_HIGH = 0.4
 _REQUESTS = "paritygate.pipelines.shadow.capture:requests"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShadowRequest:
+class ShadowRequest(Struct, frozen=True, kw_only=True):
     """What is asked of `shadow`."""
 
     repository: Root
@@ -188,8 +189,7 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
     )
 
 
-@dataclass(kw_only=True, slots=True)
-class _Tally:
+class _Tally(Struct, kw_only=True):
     """The counts so far."""
 
     test: SequentialTest

@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from paritygate.errors import MeasurementError, StorageError, UsageError, ZeroRowsError
 from paritygate.pipelines.process.child import Progress
@@ -157,8 +158,7 @@ class _Room:
             self._left += size
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Taker:
+class _Taker(Struct, frozen=True, kw_only=True):
     """Takes what was sent, and returns the status to answer with."""
 
     written: Written

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.pipelines.spec.named_numbers import parse_named_numbers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgainstFigure:
+class AgainstFigure(Struct, frozen=True, kw_only=True):
     """One figure to compare versions by."""
 
     meaning: str

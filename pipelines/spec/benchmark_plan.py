@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from paritygate.errors import UsageError
@@ -17,8 +17,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 _KNOWN_WITHOUT = frozenset({"size_mb"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchmarkPlan:
+class BenchmarkPlan(Struct, frozen=True, kw_only=True):
     """The measurements of a benchmark."""
 
     batch_sizes: tuple[int, ...]  # rows a call, without repeats

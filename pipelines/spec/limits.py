@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from paritygate.pipelines.spec.named_numbers import parse_named_numbers
 
@@ -13,8 +14,7 @@ Preference = Literal["fastest", "smallest"]
 PREFERENCES: tuple[Preference, ...] = ("fastest", "smallest")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constraint:
+class Constraint(Struct, frozen=True, kw_only=True):
     """One figure that may be limited."""
 
     meaning: str

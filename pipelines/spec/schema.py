@@ -5,10 +5,11 @@ The pydantic models are also the Python API, and make the published JSON Schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field
 
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
@@ -119,16 +120,14 @@ def schema_of_spec() -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOutTargets:
+class LeftOutTargets(Struct, frozen=True, kw_only=True):
     """The targets that `--target` left out of a run: those on the spec's list of required ones, and the others."""
 
     required: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResolvedSpec:
+class ResolvedSpec(Struct, frozen=True, kw_only=True):
     """A spec whose paths and names have been checked."""
 
     spec: Spec

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from paritygate.pipelines.live.checking import AnswerCheck
 from paritygate.pipelines.live.loops import (
     Arrivals,
@@ -40,8 +42,7 @@ class WrongAnswer(Exception):  # noqa: N818 - a result, and no error
         self.count = count
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LatencyLimit:
+class LatencyLimit(Struct, frozen=True, kw_only=True):
     """The limit: so many percent of all answers take no longer than this."""
 
     seconds: float

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.errors import ExitCode
 from paritygate.models.endpoint import EndpointLimits
@@ -18,8 +19,7 @@ from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneRequest:
+class TuneRequest(Struct, frozen=True, kw_only=True):
     """The request of a search."""
 
     repository: Root
@@ -45,8 +45,7 @@ class TuneRequest:
     time_limit_s: float = 3600.0  # for the released file on the samples
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneResult:
+class TuneResult(Struct, frozen=True, kw_only=True):
     """The result of a search."""
 
     model: str

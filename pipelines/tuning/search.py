@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.pipelines.live.metrics.triton_page import MachineUse
 from paritygate.pipelines.serving.triton.settings import Settings
@@ -23,8 +25,7 @@ _ROUNDS = 3
 _HALVES = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     """One measurement."""
 
     settings: Settings
@@ -47,8 +48,7 @@ class Point:
     is_within: bool  # the limit
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class Space(Struct, frozen=True, kw_only=True):
     """The searched values of each setting, ascending; a single value is fixed."""
 
     max_batch_size: Sequence[int]  # rows a call
@@ -70,8 +70,7 @@ class Space:
         return {name: getattr(self, name) for name in names if len(getattr(self, name)) > 1}
 
 
-@dataclass(kw_only=True)
-class Search:
+class Search(Struct, kw_only=True):
     """A search, and its results so far."""
 
     space: Space

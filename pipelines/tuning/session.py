@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.endpoint import Endpoint, Protocol, parse_endpoint
@@ -28,8 +30,7 @@ _LOAD_S = 300.0
 _SPARE_S, _MEASURED_AT_ONCE = 60.0, 30.0
 
 
-@dataclass(kw_only=True)
-class Session:
+class Session(Struct, kw_only=True):
     """A server, from the first answer to the restored configuration."""
 
     meter: Meter

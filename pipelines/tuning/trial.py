@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.measuring import WrongAnswer
@@ -18,8 +20,7 @@ _OFFERED = (0.8, 0.65, 0.5)
 _BUSY = 0.85
 
 
-@dataclass(kw_only=True)
-class SettingsTrial:
+class SettingsTrial(Struct, kw_only=True):
     """One search on one server."""
 
     request: TuneRequest

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
+
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import MeasurementError

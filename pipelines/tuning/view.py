@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.files import files_below
@@ -27,8 +28,7 @@ from paritygate.signature import Signature
 CHART_FILE = "tuned.svg"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PresentView:
+class PresentView(Struct, frozen=True, kw_only=True):
     """A view that was written before."""
 
     root: Path  # the server's folder of models

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
@@ -42,8 +43,7 @@ def check_record(record: Mapping[str, Any]) -> None:
         raise ValueError(f"main is {main!r}, which is not one of its files (allowed: {', '.join(allowed)})")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True, kw_only=True):
     """A converted model on disk."""
 
     variant: Variant

@@ -9,15 +9,15 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import MissingBackendError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backend:
+class Backend(Struct, frozen=True, kw_only=True):
     """A framework or runtime that is used where it is installed."""
 
     name: str  # in messages and tables
@@ -28,8 +28,7 @@ class Backend:
     builds: tuple[str, ...] = ()  # other distributions that overwrite the same module
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BackendState:
+class BackendState(Struct, frozen=True, kw_only=True):
     """The state of a backend on this machine."""
 
     backend: Backend

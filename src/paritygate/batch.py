@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = "Mapping[str, NDArray[np.generic]]"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """Some rows of real input, run through a model in one call."""
 
     inputs: Arrays  # axis 0 holds the rows

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, field, fields, is_dataclass, replace
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
-    ClassVar,
     Literal,
-    Protocol,
     TypeVar,
     Union,
     cast,
     get_args,
     get_origin,
-    get_type_hints,
     overload,
 )
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_json, json_of
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 _T = TypeVar("_T")
 _Reader = Callable[[Any], Any]
@@ -38,48 +35,41 @@ _Reader = Callable[[Any], Any]
 _SCALARS = frozenset({str, bool, int, float, type(None)})
 # The most characters shown of a wrong value.
 _SHOWN = 60
-# Pydantic's names of problems, and the type that is needed.
+# What is needed instead of a wrong value, by the type in JSON.
 _NEEDED = {
-    "bool_type": "a boolean",
-    "dataclass_type": "a mapping",
-    "dict_type": "a mapping",
-    "float_type": "a number",
-    "frozen_set_type": "a list",
-    "int_from_float": "a whole number",
-    "int_type": "a whole number",
-    "list_type": "a list",
-    "path_type": "text",
-    "string_type": "text",
-    "tuple_type": "a list",
+    bool: "a boolean",
+    dict: "a mapping",
+    float: "a number",
+    int: "a whole number",
+    list: "a list",
+    str: "text",
+    type(None): "null",
 }
 
-# Pydantic's key in the metadata of a field.
-_EXCLUDED = "exclude"
+
+class UnreadError(ValueError):
+    """The data do not fit their type; `places` lead to the wrong value."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.places: list[str] = []
+
+    def __str__(self) -> str:
+        return f"{'.'.join(reversed(self.places)) or 'what it holds'} {self.args[0]}"
 
 
-class UnreadError(Exception):
-    """The data do not fit, or the type is none of those that are read here."""
-
-
-_UNREAD = (AssertionError, NameError, OverflowError, RecursionError, TypeError, UnreadError, ValueError)
-
-
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-_D = TypeVar("_D", bound=_Dataclass)
+_S = TypeVar("_S", bound=Struct)
 
 
 @overload
-def to_data(value: _Dataclass) -> dict[str, Any]: ...
+def to_data(value: Struct) -> dict[str, Any]: ...
 @overload
 def to_data(value: object) -> Any: ...  # noqa: ANN401 - JSON data
 def to_data(value: object) -> Any:
     """Return the value as JSON data: dictionaries, lists, texts, numbers, booleans and None alone.
 
-    A dataclass becomes a dictionary of its fields except `unwritten` ones, an enumeration or a path its text, a set a
-    sorted list. An array becomes nested lists, with None for values that are not finite.
+    A Struct becomes a dictionary of its fields except those that it names in `unwritten`, an enumeration or a path its
+    text, a set a sorted list. An array becomes nested lists, with None for values that are not finite.
 
     Raises:
         TypeError: It holds something else.
@@ -109,19 +99,15 @@ def to_data(value: object) -> Any:
 
 @functools.cache
 def _written_names(kind: type) -> tuple[str, ...] | None:
-    """Return the fields of a dataclass in its JSON data; None for another type."""
-    if not is_dataclass(kind):
+    """Return the fields of a Struct in its JSON data; None for another type."""
+    if not issubclass(kind, Struct):
         return None
-    return tuple(item.name for item in fields(kind) if _EXCLUDED not in item.metadata)
-
-
-def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the field, as `dataclasses.field` has it
-    """Return a field of a dataclass that JSON data leave out, because only the process needs it."""
-    return field(default=default, metadata={_EXCLUDED: True})
+    unwritten: Collection[str] = getattr(kind, "unwritten", ())
+    return tuple(name for name in kind.__struct_fields__ if name not in unwritten)
 
 
 def from_data(kind: type[_T], data: object) -> _T:
-    """Return the object of a dataclass, or of another annotated type, that `to_data` wrote.
+    """Return the object of a Struct, or of another annotated type, that `to_data` wrote.
 
     Only types that JSON lacks are converted, so a text is not a number. Unknown fields are ignored, because a later
     version may have written them.
@@ -131,52 +117,41 @@ def from_data(kind: type[_T], data: object) -> _T:
         ParitygateError: The object itself refuses its values.
     """
     # Encoding half of a surrogate pair, which is not text, is a ValueError.
-    text = json.dumps(data, ensure_ascii=False).encode()
-    try:
-        return cast("_T", read_as(kind, json.loads(text)))
-    except _UNREAD:
-        # Pydantic reads more types, and names the wrong field.
-        return _validated(kind, text)
+    return from_json(kind, json.loads(json.dumps(data, ensure_ascii=False).encode()))
 
 
 def from_json(kind: type[_T], data: object) -> _T:
     """Return and raise as `from_data`, for data that `json_of` returned: long lists of numbers are not copied first."""
     try:
         return cast("_T", read_as(kind, data))
-    except _UNREAD:
-        return from_data(kind, data)
-
-
-def _validated(kind: type[_T], text: bytes) -> _T:
-    from pydantic import ValidationError
-
-    try:
-        value: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
-    except ValidationError as err:
-        more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
-        raise ValueError(f"{_in_words(err.errors(include_url=False)[0])}{more}") from err
-    return value
-
-
-def _in_words(problem: Mapping[str, Any]) -> str:
-    place = ".".join(map(str, problem["loc"])) or "what it holds"
-    if problem["type"] == "missing":
-        return f"{place} is missing"
-    seen = repr(problem["input"])
-    seen = seen if len(seen) <= _SHOWN else f"{seen[:_SHOWN]}..."
-    if problem["type"] in _NEEDED:
-        return f"{place} is {seen}, not {_NEEDED[problem['type']]}"
-    if problem["type"] == "enum":
-        return f"{place} is {seen} (allowed: {problem['ctx']['expected']})"
-    own = problem["msg"].removeprefix("Value error, ")
-    return own if own != problem["msg"] else f"{place} is {seen}: {own}"
+    except RecursionError as err:
+        raise ValueError("it is nested too deeply") from err
 
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:
-    """Return the JSON Schema of the data that `to_data` writes for a dataclass."""
-    # The schema for reading would name fields that are not written.
-    schema = _adapter(kind).json_schema(mode="serialization")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
+    """Return the JSON Schema of the data that `to_data` writes for a Struct."""
+    _, parts = msgspec.json.schema_components([kind], schema_hook=_schema_of_other, ref_template="#/$defs/{name}")
+    for struct in _structs_in(kind, set()):
+        parts[struct.__name__]["description"] = inspect.getdoc(struct)
+        for name in parts[struct.__name__]["properties"].keys() - {*(_written_names(struct) or ())}:
+            del parts[struct.__name__]["properties"][name]
+    whole = parts.pop(kind.__name__)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole, "$defs": parts, "title": title}
+
+
+def _schema_of_other(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
+    return {"type": "string"} if kind is Path else {"type": "array", "items": {"type": ["number", "null"]}}
+
+
+def _structs_in(kind: Any, found: set[type]) -> set[type]:  # noqa: ANN401 - a type
+    """Add a type to those found if it is a Struct, with those of its fields and arguments."""
+    parts = get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Struct) and kind not in found:
+        found.add(kind)
+        parts = tuple(part.type for part in fields(kind))
+    for part in parts:
+        _structs_in(part, found)
+    return found
 
 
 def digest_of(value: object) -> str:
@@ -219,13 +194,6 @@ class Floats:
 
     reads = list[float | None]
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:  # noqa: ANN401 - as pydantic calls it
-        """Return the schema of a list of numbers that becomes an array."""
-        from pydantic import AfterValidator
-
-        return AfterValidator(cls.read).__get_pydantic_core_schema__(cls.reads, handler)
-
     @staticmethod
     def read(values: list[float | None]) -> Any:  # noqa: ANN401 - numpy is imported where an array is read
         """Return the array."""
@@ -239,9 +207,9 @@ def finite_or_none(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def with_finite(value: _D) -> _D:
-    """Return a dataclass with None in each field that holds NaN or infinity; `unwritten` fields stay."""
-    values = {item.name: getattr(value, item.name) for item in fields(value) if _EXCLUDED not in item.metadata}
+def with_finite(value: _S) -> _S:
+    """Return a Struct with None in each written field that holds NaN or infinity."""
+    values = {name: getattr(value, name) for name in _written_names(type(value)) or ()}
     odd = [name for name, number in values.items() if isinstance(number, float) and not math.isfinite(number)]
     return replace(value, **dict.fromkeys(odd)) if odd else value
 
@@ -258,27 +226,19 @@ def _finite_or_none(data: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
     return finite_or_none(data) if isinstance(data, float) else data
 
 
-@functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - a type
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
 def read_as(kind: Any, data: Any) -> Any:  # noqa: ANN401 - a type, and what `json.loads` returned
     """Return the object of a type that the data describe, read by its annotations.
 
-    Building a schema of pydantic takes longer than the reading. Data that fit are read as strict pydantic reads them.
-
     Raises:
-        UnreadError: They do not fit, or the type is unknown here.
+        UnreadError: They do not fit; the message names the first wrong field.
+        TypeError: The type is none of those that are read here.
     """
     return _reader_of(kind)(data)
 
 
 @functools.cache
 def _reader_of(kind: Any) -> _Reader:  # noqa: ANN401 - a type
-    """Return what reads a type; raise UnreadError for a type that is unknown here."""
+    """Return what reads a type; raise TypeError for a type that is unknown here."""
     make = _GENERIC.get(get_origin(kind))
     if make is not None:
         return make(get_args(kind))
@@ -290,30 +250,47 @@ def _reader_of(kind: Any) -> _Reader:  # noqa: ANN401 - a type
         return lambda value: Path(_exact(str, value))
     if _is_enum(kind):
         return functools.partial(_one_of, {(str, item.value): item for item in kind})
-    if isinstance(kind, type) and is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         return functools.partial(_object, kind)
-    raise UnreadError
+    raise TypeError(f"{kind} cannot be read from JSON data")
 
 
 def _is_enum(kind: Any) -> bool:  # noqa: ANN401 - a type
     return isinstance(kind, type) and issubclass(kind, Enum) and all(type(item.value) is str for item in kind)
 
 
+def _wrong(value: object, needed: str) -> UnreadError:
+    seen = repr(value)
+    return UnreadError(f"is {seen if len(seen) <= _SHOWN else f'{seen[:_SHOWN]}...'}{needed}")
+
+
 def _exact(kind: type, value: Any) -> Any:  # noqa: ANN401 - JSON data
     if type(value) is not kind:
-        raise UnreadError
+        raise _wrong(value, f", not {_NEEDED[kind]}")
     return value
 
 
 def _number(value: Any) -> float:  # noqa: ANN401 - JSON data
-    return float(value if type(value) is int else _exact(float, value))
+    try:
+        return float(value if type(value) is int else _exact(float, value))
+    except OverflowError as err:
+        raise _wrong(value, ", not a number of 64 bits") from err
 
 
 def _one_of(allowed: Mapping[tuple[type, Any], Any], value: Any) -> Any:  # noqa: ANN401 - JSON data
     key = (type(value), value)
     if isinstance(value, dict | list) or key not in allowed:
-        raise UnreadError
+        raise _wrong(value, f" (allowed: {', '.join(repr(known) for _, known in allowed)})")
     return allowed[key]
+
+
+def _at(place: object, read: _Reader, value: object) -> Any:  # noqa: ANN401 - of the type that is read
+    """Return what a part of the data describes; an error names its place."""
+    try:
+        return read(value)
+    except UnreadError as err:
+        err.places.append(str(place))
+        raise
 
 
 def _literal(values: tuple[Any, ...]) -> _Reader:
@@ -323,8 +300,6 @@ def _literal(values: tuple[Any, ...]) -> _Reader:
 def _annotated(arguments: tuple[Any, ...]) -> _Reader:
     # As `Floats` of the codec.
     mark = arguments[-1]
-    if not hasattr(mark, "reads"):
-        raise UnreadError
     read = _reader_of(mark.reads)
     return lambda value: mark.read(read(value))
 
@@ -337,7 +312,9 @@ def _list(make: Callable[[list[Any]], Any], arguments: tuple[Any, ...]) -> _Read
 
     def read_list(value: object) -> object:
         items = _exact(list, value)
-        return make(items if kinds.issuperset(map(type, items)) else [read(item) for item in items])
+        if kinds.issuperset(map(type, items)):
+            return make(items)
+        return make([_at(place, read, item) for place, item in enumerate(items)])
 
     return read_list
 
@@ -348,18 +325,19 @@ def _tuple(arguments: tuple[Any, ...]) -> _Reader:
     readers = tuple(map(_reader_of, arguments))
 
     def read(value: object) -> object:
-        if len(_exact(list, value)) != len(readers):
-            raise UnreadError
-        return tuple(read(item) for read, item in zip(readers, _exact(list, value), strict=True))
+        items = _exact(list, value)
+        if len(items) != len(readers):
+            raise _wrong(value, f", not a list of {len(readers)}")
+        return tuple(_at(place, read, item) for place, (read, item) in enumerate(zip(readers, items, strict=True)))
 
     return read
 
 
 def _mapping(arguments: tuple[Any, ...]) -> _Reader:
-    if _json_type(arguments[0]) is not str:
-        raise UnreadError
     read_name, read = map(_reader_of, arguments)
-    return lambda value: {read_name(name): read(item) for name, item in _exact(dict, value).items()}
+    return lambda value: {
+        _at(name, read_name, name): _at(name, read, item) for name, item in _exact(dict, value).items()
+    }
 
 
 def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
@@ -368,14 +346,14 @@ def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
         return _read_place
     readers = {_json_type(kind): _reader_of(kind) for kind in kinds}
     if len(readers) < len(kinds):
-        raise UnreadError
+        raise TypeError(f"JSON data do not tell which of {kinds} they are")
     if float in readers:
         readers.setdefault(int, _number)
 
     def read(value: object) -> object:
         reader = readers.get(type(value))
         if reader is None:
-            raise UnreadError
+            raise _wrong(value, f", not {' or '.join(_NEEDED[known] for known in readers)}")
         return reader(value)
 
     return read
@@ -403,34 +381,31 @@ _JSON_TYPES = {Mapping: dict, dict: dict, frozenset: list, list: list, tuple: li
 
 
 def _json_type(kind: Any) -> type:  # noqa: ANN401 - a type
-    """Return the type that JSON has for a type; raise UnreadError if that is not certain."""
+    """Return the type that JSON has for a type; raise TypeError if that is not certain."""
     if kind in _SCALARS:
         return kind  # type: ignore[no-any-return]  # it is a type
     if kind is Path or _is_enum(kind):
         return str
-    found = dict if is_dataclass(kind) else _JSON_TYPES.get(get_origin(kind))
+    is_struct = isinstance(kind, type) and issubclass(kind, Struct)
+    found = dict if is_struct else _JSON_TYPES.get(get_origin(kind))
     if found is None:
-        raise UnreadError
+        raise TypeError(f"{kind} cannot be told from other types in JSON data")
     return found
 
 
 @functools.cache
-def _fields_of(kind: Any) -> tuple[tuple[str, _Reader, bool], ...]:  # noqa: ANN401 - a dataclass
-    """Return name and reader of each field of a dataclass, and whether it is needed."""
-    hints, parts = get_type_hints(kind, include_extras=True), fields(kind)
-    if not all(part.init for part in parts):
-        raise UnreadError
-    return tuple(
-        (part.name, _reader_of(hints[part.name]), part.default is MISSING and part.default_factory is MISSING)
-        for part in parts
-    )
+def _fields_of(kind: Any) -> tuple[tuple[str, _Reader, bool], ...]:  # noqa: ANN401 - a Struct
+    """Return name and reader of each field of a Struct, and whether it is needed."""
+    return tuple((part.name, _reader_of(part.type), part.required) for part in fields(kind))
 
 
 def _object(kind: type, value: object) -> object:
     data, found = _exact(dict, value), {}
     for name, read, is_needed in _fields_of(kind):
         if name in data:
-            found[name] = read(data[name])
+            found[name] = _at(name, read, data[name])
         elif is_needed:
-            raise UnreadError
+            missing = UnreadError("is missing")
+            missing.places.append(name)
+            raise missing
     return kind(**found)

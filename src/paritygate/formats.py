@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
+class Format(Struct, frozen=True, kw_only=True):
     """A format of artifacts."""
 
     name: str  # a variant's name before its last dash

@@ -10,9 +10,10 @@ import platform
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.backends import BACKENDS, backend_state, version_of
 from paritygate.errors import BackendError, UsageError
@@ -41,8 +42,7 @@ _LOWERING_VARIABLES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """The first NVIDIA GPU that the CUDA driver shows to this process."""
 
     name: str  # of the product

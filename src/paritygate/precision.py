@@ -5,7 +5,9 @@ A variant is a format and a precision, such as `onnx-fp16`, split at the last da
 """
 
 import re
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.text import StrEnum, nearest_first
@@ -40,8 +42,7 @@ def parse_precision(text: str) -> Precision:
         raise UsageError(msg, hint="name one of the precisions above, for example --precision fp16") from None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True, kw_only=True):
     """A format at a precision, such as `onnx-fp16`."""
 
     format: str

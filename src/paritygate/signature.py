@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 
@@ -40,8 +42,7 @@ def is_comparable_dtype(name: str) -> bool:
     return name in DTYPES
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True, kw_only=True):
     """One named input or output."""
 
     name: str  # by which the tensor is fed, fetched and compared
@@ -61,8 +62,7 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}[{dims}]"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dim:
+class Dim(Struct, frozen=True, kw_only=True):
     """The sizes that a symbolic dim may take: 0 < min <= opt <= max."""
 
     min: int
@@ -75,8 +75,7 @@ class Dim:
             raise UsageError(msg, hint="for example {min: 1, opt: 8, max: 64}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """The inputs and outputs of a model, in their order, and the range of each symbolic dim."""
 
     inputs: tuple[TensorSpec, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays, Batch
 from paritygate.models.source import ModelRef
@@ -54,8 +55,7 @@ class Clock:
         return time.process_time() + needed <= self._end and time.monotonic() + needed <= self._deadline
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One row, repeated to fill a fixed batch; `actual` is None where the candidate refuses it."""
 
     row_id: str
@@ -64,8 +64,7 @@ class Row:
     actual: Arrays | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """A comparison whose samples fail, and what can run once more.
 
     `model` is None for recorded outputs, and `reference_file` if that is not an ONNX file. `open_plain` opens
@@ -98,8 +97,7 @@ class Case:
         return self.candidate
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """One change to the candidate: its opener, the values of its message, and whether it loads the model again."""
 
     kind: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import readers_of, stored_tensors
@@ -25,8 +25,7 @@ _MOST_VALUES = 4096
 _ROUNDING = 1e-5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Affine:
+class Affine(Struct, frozen=True, kw_only=True):
     """A change of an input: `scale * x + shift`; both broadcast."""
 
     scale: Number = 1.0

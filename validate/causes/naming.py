@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paritygate.errors import CacheMissError, ParitygateError
 from paritygate.validate.causes.cause import FACTS, LAST, TRIALS, Case, Trial

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays, Batch
@@ -75,8 +76,7 @@ class _Reader:
         """Do nothing: the rows are a part of those that were recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """Measures the largest difference in some rows, by the rules of the comparison."""
 
     case: Case

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Detections:
+class Detections(Struct, frozen=True, kw_only=True):
     """The detections of one picture.
 
     `boxes` are as the model gives them, `corners` the same with the lower corner first, both `(n, 4)`. `is_turned`,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar
 
-from paritygate.codec import unwritten
+from msgspec import Struct, field
+
 from paritygate.validate.words.sentence import Words
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchFigures:
+class MatchFigures(Struct, frozen=True, kw_only=True):
     """Figures of detections over all pictures or those of one stratum; counts are those of the worst pass.
 
     Detections count from the score floor less the tolerance. The candidate lacks those `missing`, the reference those
@@ -34,12 +34,13 @@ class MatchFigures:
     max_score_diff: float | None
     below_floor: int = 0
     at_end: int = 0
-    end_rows: int = unwritten(default=0)
+    end_rows: int = 0
     max_other_diff: float | None = None
 
+    unwritten: ClassVar[tuple[str, ...]] = ("end_rows",)  # left out of JSON data
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchStatistics(MatchFigures):
+
+class MatchStatistics(MatchFigures, frozen=True, kw_only=True):
     """The figures of all pictures, with the rule that matched them.
 
     `examples` are messages about the first pictures with a detection left over. `strata` holds the figures by stratum
@@ -53,7 +54,15 @@ class MatchStatistics(MatchFigures):
     score_floor: float
     examples: tuple[str, ...]
     strata: Mapping[str, Mapping[str, MatchFigures]] = field(default_factory=dict)
-    name: str = unwritten(default="")
-    most_box_diff: float | None = unwritten(default=None)
-    most_other_diff: float | None = unwritten(default=None)
-    violations: tuple[Words, ...] = unwritten(default=())
+    name: str = ""
+    most_box_diff: float | None = None
+    most_other_diff: float | None = None
+    violations: tuple[Words, ...] = ()
+
+    unwritten: ClassVar[tuple[str, ...]] = (
+        *MatchFigures.unwritten,
+        "name",
+        "most_box_diff",
+        "most_other_diff",
+        "violations",
+    )

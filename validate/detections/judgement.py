@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.validate.detections.figures import MatchStatistics

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays
@@ -16,8 +15,7 @@ _BATCHED_RANK = 3
 _LAST = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DetectionLists:
+class DetectionLists(Struct, frozen=True, kw_only=True):
     """The detections of a batch, one list a row; masked where the reference does not count.
 
     `boxes` are `(rows, N, 4)`, `scores` and `classes` `(rows, N)`, `others` `(rows, N, M)`; a single row may lack its

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.batch import Arrays, Batch
-from paritygate.codec import to_data, with_finite
+from paritygate.codec import read_as, to_data, with_finite
 from paritygate.errors import UsageError
 from paritygate.text import row_name
 from paritygate.validate.detections.boxes import Detections, match_detections
@@ -20,7 +19,6 @@ from paritygate.validate.detections.lists import DetectionLists, lists_of
 from paritygate.validate.detections.pictures import counted_of, finite_of, lowest_of, pictures_of, reported_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.detections.tally import PictureMatch, Tally
-from paritygate.validate.measure.parts.state_data import read
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -204,9 +202,9 @@ class MatchComparison:
             for value in data["strata"][name]:
                 values[value] = Tally()
                 values[value].read(data["strata"][name][value])
-        self._violations = read(list[Words], data["violations"])
-        self._add_examples(read(list[str], data["examples"]), read(list[tuple[int, str]], data["end_examples"]))
-        self._most_places, self._numbers = read(int, data["places"]), read(int | None, data["numbers"])
+        self._violations = read_as(list[Words], data["violations"])
+        self._add_examples(read_as(list[str], data["examples"]), read_as(list[tuple[int, str]], data["end_examples"]))
+        self._most_places, self._numbers = read_as(int, data["places"]), read_as(int | None, data["numbers"])
 
     def finish(self) -> MatchStatistics:
         """Return all figures."""
@@ -217,7 +215,7 @@ class MatchComparison:
         more = [] if is_excused else [words for _, words in self._end_examples]
         rule = self._rule
         return MatchStatistics(
-            **{item.name: getattr(figures, item.name) for item in fields(figures)},
+            **{name: getattr(figures, name) for name in figures.__struct_fields__},
             name=rule.name,
             outputs=tuple(rule.outputs),
             iou=rule.iou,

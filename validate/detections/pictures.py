@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +90,7 @@ def _by_row(array: NDArray[np.generic], rank: int, rows: int) -> NDArray[np.floa
 
 
 def _chosen(side: Detections, chosen: NDArray[np.bool_]) -> Detections:
-    return Detections(**{item.name: getattr(side, item.name)[chosen] for item in fields(side)})
+    return Detections(**{name: getattr(side, name)[chosen] for name in side.__struct_fields__})
 
 
 def finite_of(side: Detections) -> tuple[Detections, int]:

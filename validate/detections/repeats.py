@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Arrays, Batch
-from paritygate.codec import to_data
+from paritygate.codec import read_as, to_data
 from paritygate.validate.detections.judgement import judge_matches
 from paritygate.validate.detections.lists import lists_of
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.pictures import pictures_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.measure.check import Check, Status
-from paritygate.validate.measure.parts.state_data import read
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ class MatchRepeats:
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        self._batches, self._changed = read(tuple[int, int], data["counts"])
-        self._example, self._example_rows = read(Words, data["example"]), read(tuple[str, str], data["rows"])
+        self._batches, self._changed = read_as(tuple[int, int], data["counts"])
+        self._example, self._example_rows = read_as(Words, data["example"]), read_as(tuple[str, str], data["rows"])
 
     def finish(self) -> tuple[Check, ...]:
         """Return the check; none where there was one pass only."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 
@@ -29,8 +30,7 @@ _COLUMNS = {"boxes": 4, "scores": 1, "classes": 1, "picture": 1}
 _AXES = (-2, -1, 1, 2)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchRule:
+class MatchRule(Struct, frozen=True, kw_only=True):
     """Outputs that hold detections, and the limits within which two are the same.
 
     `boxes` is an output `(rows, N, 4)`; `scores` and `classes` are `(rows, N)`. N may differ by batch and by side.

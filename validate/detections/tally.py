@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from paritygate.codec import finite_or_none
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from paritygate.codec import finite_or_none, read_as
 from paritygate.validate.detections.figures import MatchFigures
-from paritygate.validate.measure.parts.state_data import Number, read, spelled
+from paritygate.validate.measure.parts.state_data import Number, spelled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PictureMatch:
+class PictureMatch(Struct, frozen=True, kw_only=True):
     """The figures of one picture; the IoU is infinite without pairs.
 
     `places` is the length of the longer list. `end_missing` and `end_extra` are left over at the end of a full list;
@@ -37,8 +38,7 @@ class PictureMatch:
     other_diff: float = 0.0
 
 
-@dataclass(kw_only=True, slots=True)
-class _Counts:
+class _Counts(Struct, kw_only=True):
     """The counts of one pass; `at_end` and `end_rows` are set when all passes are over.
 
     `ends` count what is left over at the end of full lists, by their length: pictures, missing and extra ones.
@@ -83,7 +83,7 @@ class _Counts:
         return counts
 
 
-_COUNTED = tuple(item.name for item in fields(_Counts) if item.name != "ends")
+_COUNTED = tuple(name for name in _Counts.__struct_fields__ if name != "ends")
 _OF_PICTURE = tuple(name for name in _COUNTED if name not in {"rows", "at_end", "end_rows"})
 _EXTREMES = ("min_iou", "box_diff", "score_diff", "other_diff")
 _Pass = tuple[dict[str, int], list[tuple[int, tuple[int, int, int]]]]
@@ -140,11 +140,11 @@ class Tally:
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Become the tally whose `to_data` these are; raise ValueError or KeyError for anything else."""
-        passes = read(list[_Pass], data["passes"])
+        passes = read_as(list[_Pass], data["passes"])
         self._passes = [
             _Counts(**{name: counts[name] for name in _COUNTED}, ends=dict(ends)) for counts, ends in passes
         ]
-        self._add_extremes(read(dict[str, Number], data["extremes"]))
+        self._add_extremes(read_as(dict[str, Number], data["extremes"]))
 
     def finish(self, longest: Sequence[float]) -> MatchFigures:
         """Return the figures: counts of the worst pass, extremes over all; `longest` is that of all pictures."""

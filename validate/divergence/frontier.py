@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.tensors.tensor_graph import TensorGraph
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Frontier:
+class Frontier(Struct, frozen=True, kw_only=True):
     """Where two models part, seen from one of them.
 
     Attributes:

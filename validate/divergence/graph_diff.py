@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from paritygate.errors import UsageError
 from paritygate.validate.divergence.frontier import Frontier
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphNode:
+class GraphNode(Struct, frozen=True, kw_only=True):
     """A node that depends on the inputs, as its file names it."""
 
     name: str
@@ -31,8 +32,7 @@ class GraphNode:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchedNode:
+class MatchedNode(Struct, frozen=True, kw_only=True):
     """A node of the first model, the node of the second that computes the same, and their largest relative error."""
 
     a: GraphNode
@@ -40,8 +40,7 @@ class MatchedNode:
     error: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstDivergence:
+class FirstDivergence(Struct, frozen=True, kw_only=True):
     """The first node of the second model that reads equal values and computes another one; `what` renders `words`."""
 
     a: tuple[GraphNode, ...]
@@ -50,11 +49,10 @@ class FirstDivergence:
     what: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "what", render(self.words))
+        force_setattr(self, "what", render(self.words))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphDiff:
+class GraphDiff(Struct, frozen=True, kw_only=True):
     """The nodes that both models have, and those of one alone, in the order in which they run; constants are left out.
 
     Values within `tolerance` are equal; the error is relative to a value plus the root mean square of its tensor.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
@@ -20,16 +20,14 @@ _FARTHEST = 0.1
 _SOME = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Partner:
+class Partner(Struct, frozen=True, kw_only=True):
     """A tensor of the other model, and the largest relative error between the two."""
 
     name: str
     error: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Matching:
+class Matching(Struct, frozen=True, kw_only=True):
     """The partners of each tensor of one model in the other one, nearest first, then in the other's order.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.models.onnx.graph import graphs_in, names_in, schema_of
 from paritygate.validate.divergence.matching import Matching
@@ -21,8 +22,7 @@ _MOST_SHOWN = 8
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Equal"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True, kw_only=True):
     """Both graphs, and the partners of the tensors of each in the other, within one tolerance."""
 
     candidate: TensorGraph
@@ -105,8 +105,7 @@ def attributes_of(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(Struct, frozen=True):
     """A graph or a tensor in an attribute: what it is, and the digest of its bytes."""
 
     what: str

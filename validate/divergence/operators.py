@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.validate.divergence.node_differences import attributes_of, shown
 from paritygate.validate.divergence.weights import constants_of
@@ -72,8 +72,7 @@ _MEANING = {word: words[0] for words in reversed(_WORDS) for word in words}
 _PARTS = re.compile(r"^(reduce|native|adaptive|global|fused)|(alization|\d+d?|nd)$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """A node of the candidate, its partners, and how they differ; `constant` is a wrong one, and its right values."""
 
     node: onnx.NodeProto

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import ParitygateError
 from paritygate.validate.divergence.frontier import frontier_of
@@ -29,8 +30,7 @@ _MOST = 64
 _ROUNDING = 1e-2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Overflow:
+class Overflow(Struct, frozen=True, kw_only=True):
     """The first node with values beyond the range of FP16.
 
     `largest` is the size of its largest value in FP32, `values` is the sketch of all. `others` counts later nodes that

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.validate.divergence.frontier import Frontier
 from paritygate.validate.divergence.node_differences import Sides, differences_of_nodes
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 _MOST_NODES = 12
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Region:
+class Region(Struct, frozen=True, kw_only=True):
     """Hold a place at which the candidate parts from the reference.
 
     `reference` has its nodes between the same tensors; it is empty where the candidate has one too many. `start` has

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from paritygate.validate.words.sentence import Words, render
 
@@ -10,16 +11,14 @@ LOCATED, EQUAL, CONTRACT, CANNOT_TELL = "located", "equal", "contract", "cannot_
 PROVEN, LIKELY, POSSIBLE = "proven", "likely", "possible"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorPair:
+class TensorPair(Struct, frozen=True, kw_only=True):
     """A tensor of the candidate, and the one of the reference in its place."""
 
     candidate: str
     reference: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnNode:
+class DrawnNode(Struct, frozen=True, kw_only=True):
     """A node at a place (`is_here`) or near it, and the names of the drawn nodes that it reads."""
 
     name: str
@@ -28,8 +27,7 @@ class DrawnNode:
     is_here: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Located:
+class Located(Struct, frozen=True, kw_only=True):
     """Hold a place at which the candidate parts from the reference.
 
     Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
@@ -58,11 +56,10 @@ class Located:
     what: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "what", render(self.words))
+        force_setattr(self, "what", render(self.words))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """How far an inner tensor of the candidate, which `node` makes, is from its nearest partner.
 
     Attributes:
@@ -75,8 +72,7 @@ class Step:
     node: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptConstant:
+class KeptConstant(Struct, frozen=True, kw_only=True):
     """A constant of the minimal models; `is_drawn` means that none of its values comes from the models."""
 
     name: str
@@ -85,8 +81,7 @@ class KeptConstant:
     is_drawn: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Minimal:
+class Minimal(Struct, frozen=True, kw_only=True):
     """Describe the minimal models of the first place; `detail`, the text of `words`, explains why there are none.
 
     `error` is the largest relative error between their outputs, None if it is not finite.
@@ -101,11 +96,10 @@ class Minimal:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "detail", render(self.words))
+        force_setattr(self, "detail", render(self.words))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True, kw_only=True):
     """Describe where two models part.
 
     `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind) or `cannot_tell`; `detail`, the text
@@ -132,4 +126,4 @@ class Divergence:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "detail", render(self.words))
+        force_setattr(self, "detail", render(self.words))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,8 +26,7 @@ _HUGE = 200.0
 _DEVIATIONS = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sketch:
+class Sketch(Struct, frozen=True, kw_only=True):
     """Summarize the values of a tensor over several batches.
 
     `kind` is `f` for floats, `i` for whole numbers, `b` for booleans, `t` for text and `x` for anything else. `sizes`

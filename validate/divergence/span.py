@@ -7,8 +7,10 @@ tensors of one meaning are looked for by runs of the candidate with the referenc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.matching import Matching
@@ -29,8 +31,7 @@ _LEFT, _FAR_BETTER, _RIGHT = 0.1, 0.1, 5e-5
 _OURS, _THEIRS = 16, 12
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True, kw_only=True):
     """Both models, the candidate's sketches and the reference's, and the reference's nodes at which it parts."""
 
     sides: Sides

@@ -16,9 +16,10 @@ float64 tensors, attributes and sums inside an operator are not rounded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ConversionError, UsageError
@@ -47,8 +48,7 @@ _IR_VERSION = 8
 _BF16_OPSET = 13
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EmulatedGraph:
+class EmulatedGraph(Struct, frozen=True, kw_only=True):
     """A float32 graph with rounding in it.
 
     The large `weights` have no data in `model`; the runtime gets them beside it. `inputs` maps names in the file to

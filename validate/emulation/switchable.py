@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 from paritygate.models.onnx.graph import UniqueNames, names_in, replace_nodes
@@ -42,8 +42,7 @@ class Rounding(Protocol):
         """Yield the nodes that make `target`, the rounded value, of the value called `name` in the original."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CastRounding:
+class CastRounding(Struct, frozen=True, kw_only=True):
     """Rounding to FP16 or BF16 by a pair of Casts."""
 
     precision: Precision
@@ -62,8 +61,7 @@ class CastRounding:
         yield onnx.helper.make_node("Cast", [low], [target], to=FLOAT)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RangeRounding:
+class RangeRounding(Struct, frozen=True, kw_only=True):
     """Rounding to INT8 by the scale and zero point of each value, and by stored constants at each place."""
 
     ranges: Mapping[str, tuple[NDArray[np.float32], NDArray[Any]]]
@@ -87,8 +85,7 @@ class RangeRounding:
         yield onnx.helper.make_node("DequantizeLinear", [low, *names], [target])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwitchableGraph:
+class SwitchableGraph(Struct, frozen=True, kw_only=True):
     """A float32 graph with a switch for each node.
 
     `switches` are names of nodes in the order of the values of `switch_input`. The large `weights` have no data in

@@ -7,10 +7,10 @@ are, so a fault in them stays a fault.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 from paritygate.models.onnx.file import read_onnx
@@ -33,8 +33,7 @@ _WEIGHTS = "model.onnx.data"
 _ONE_FILE_BYTES = 1_800_000_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True, kw_only=True):
     """The range of one activation; `value` names it before it is quantized, `step` is the distance of two results."""
 
     value: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import BackendError, UsageError

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision

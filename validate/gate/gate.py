@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
@@ -57,8 +58,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
     return measures.finish(candidate, samples_digest=digest, left_out=rows_left_out.rows)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Passes:
+class Passes(Struct, frozen=True, kw_only=True):
     """All passes over the sequence of batches, each in step with the expected outputs.
 
     The first pass stores the outputs that are compared, and later passes are compared with it. Both sides run on the

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
+
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays, Batch
 from paritygate.validate.detections.figures import MatchStatistics
@@ -33,8 +34,7 @@ from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.words.sentence import say
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GateResult:
+class GateResult(Struct, frozen=True, kw_only=True):
     """The measurement and its checks."""
 
     measurement: Measurement

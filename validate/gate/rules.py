@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from paritygate.precision import Precision
 from paritygate.text import StrEnum
@@ -21,8 +22,7 @@ class EdgeRule(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Floor:
+class Floor(Struct, frozen=True, kw_only=True):
     """A rule that requires a least figure of a float output: names of statistics in `DiffStatistics`."""
 
     figure: str
@@ -36,8 +36,7 @@ FLOORS: Mapping[str, Floor] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GateRules:
+class GateRules(Struct, frozen=True, kw_only=True):
     """The rules by which a candidate passes or fails. Mappings are by output."""
 
     tolerance: Tolerance

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.measure.check import Check, Status
@@ -183,8 +184,7 @@ def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool) -> Iterator[s
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True, kw_only=True):
     rows: int
     beyond: int
     verb: str

@@ -7,8 +7,9 @@ can differ there. NaN, infinity and the model's own fill values still fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.validate.gate.rules import EdgeRule, GateRules

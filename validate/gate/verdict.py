@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
@@ -42,8 +43,7 @@ _TIPPED = 0.01
 _COVERED_SHARE = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgePlan:
+class JudgePlan(Struct, frozen=True, kw_only=True):
     """The rules for a measurement, with the limits and the reference's profiles by output."""
 
     rules: GateRules

@@ -6,9 +6,9 @@ Both sides are resampled by the same rows, so what the rows have in common cance
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -24,16 +24,14 @@ _UNDEFINED_SHARE = 0.05
 _LOW, _HIGH = 0.025, 0.975
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True, kw_only=True):
     """An interval that holds the true value in 95 of 100 cases."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairedResamples:
+class PairedResamples(Struct, frozen=True, kw_only=True):
     """The metric of both sides on each resample, shape `(resamples,)`; NaN where it is not defined."""
 
     candidate: NDArray[np.float64]

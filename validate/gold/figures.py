@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoldStratum:
+class GoldStratum(Struct, frozen=True, kw_only=True):
     """The metric over the rows of one stratum; None where it is not defined."""
 
     rows: int
@@ -15,8 +15,7 @@ class GoldStratum:
     candidate: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoldStatistics:
+class GoldStatistics(Struct, frozen=True, kw_only=True):
     """A metric of both sides; None for figures that are not defined or not known.
 
     `metric` is a name or `module:callable`. Of all rows, `rows` carry gold, and `rows_without` are left out.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays, Batch
-from paritygate.codec import finite_or_none
+from paritygate.codec import finite_or_none, read_as
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
 from paritygate.text import a_or_an
@@ -22,7 +22,7 @@ from paritygate.validate.gold.figures import GoldStatistics, GoldStratum
 from paritygate.validate.gold.metrics import metric_function
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.decisions import Decision
-from paritygate.validate.measure.parts.state_data import packed, read, unpacked
+from paritygate.validate.measure.parts.state_data import packed, unpacked
 from paritygate.validate.measure.valid_positions import left_out_of, like
 
 Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -106,7 +106,7 @@ class GoldComparison:
         """Become the comparison whose `to_data` these are; raise ValueError or KeyError for anything else."""
         self._columns = {name: [unpacked(data["columns"][name], np.float64)] for name in self._columns}
         self._values = {
-            name: {value: code for code, value in enumerate(read(list[str], data["values"][name]))}
+            name: {value: code for code, value in enumerate(read_as(list[str], data["values"][name]))}
             for name in self._values
         }
         self._codes = {name: [unpacked(data["codes"][name], np.int32)] for name in self._codes}
@@ -174,8 +174,7 @@ def _limit(rule: GoldRule, reference: float) -> float | None:
     return None if rule.max_drop is None else reference - rule.max_drop
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True, kw_only=True):
     candidate: NDArray[np.float64]
     reference: NDArray[np.float64]
     gold: NDArray[np.float64]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 
@@ -33,8 +34,7 @@ _OPTIONS = ("ratio", "max_drop", "mlperf", "gold_above")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoldRule:
+class GoldRule(Struct, frozen=True, kw_only=True):
     """A metric of one output against gold.
 
     `metric` is one of `METRICS`, or `module:callable` of `(outputs, gold) -> float`, where higher is better. The

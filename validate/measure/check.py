@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
@@ -51,8 +53,7 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Check(Struct, frozen=True, kw_only=True):
     """One check: its name in reports, its outcome, and its sentences.
 
     `output` is None for a check of no single output, and `rows` where they are unknown. `measured` and `limit` are None
@@ -81,7 +82,7 @@ class Check:
             values["words"] = words_before(self.detail, values["measured"], values["limit"])
             values["kind"] = Kind(kind_before(self.status, self.detail)) if self.kind is Kind.MEASURED else self.kind
         for name, value in values.items():
-            object.__setattr__(self, name, value)
+            force_setattr(self, name, value)
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
@@ -113,8 +114,7 @@ NOT_ASKED = "not_asked"
 FAULT = "fault"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """One cause, such as `channels_reversed`, and the outcome of looking for it.
 
     The `outcome` is `named`, `not_confirmed`, `no_time`, `not_asked` or `fault`. The cause is confirmed by `rows` rows.
@@ -131,4 +131,4 @@ class Cause:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "detail", render(self.words))
+        force_setattr(self, "detail", render(self.words))

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec, is_float_dtype, is_integer_dtype
@@ -62,8 +64,7 @@ class Rule(StrEnum):
     MULTILABEL = "multilabel"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """A rule applied to one output.
 
     THRESHOLD and MULTILABEL: an element is positive above `threshold`, or at it if `is_inclusive`. ARGMAX: the first

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # The exponent of 2 where the second octave begins; the first one holds zero and all that is smaller.
 FIRST_OCTAVE = -126
@@ -17,8 +18,7 @@ MOST_BINS = 128
 _CELLS = re.compile(r"\d{1,2},\d{1,2},\d{1,18}(?: \d{1,2},\d{1,2},\d{1,18}){0,5000}", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnGrid:
+class DrawnGrid(Struct, frozen=True, kw_only=True):
     """Counts of values by expected value (across) and actual value (up).
 
     `low` to `high` is the range of both sides, cut into `size` cells. `cells` with values, and `flips` with flipped
@@ -39,8 +39,7 @@ class DrawnGrid:
             raise ValueError("the drawing of actual against expected values is not a grid of counts")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnMaxima:
+class DrawnMaxima(Struct, frozen=True, kw_only=True):
     """The largest part of its limit that a difference has, to six digits, in bins of `width` positions each from 0.
 
     Null is a bin without a row, or one that is in `not_finite`, where a difference is NaN or beyond any limit.
@@ -57,8 +56,7 @@ class DrawnMaxima:
             raise ValueError("the drawing of the largest differences is not a list")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drawing:
+class Drawing(Struct, frozen=True, kw_only=True):
     """The drawing of an output, of the first pass.
 
     `counts` are of differences from `2 ** first_exponent` on; each entry begins at twice the start of the one before.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import ClassVar
 
-from paritygate.codec import unwritten
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorstRow:
+class WorstRow(Struct, frozen=True, kw_only=True):
     """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
 
     `in_limits` is the difference divided by its limit, infinite where finiteness or a fill value differs. In finished
@@ -23,12 +22,13 @@ class WorstRow:
     actual: float | None
     expected: float | None
     limit: float | None = None
-    in_limits: float = unwritten(default=0.0)
-    channel: int = unwritten(default=0)
+    in_limits: float = 0.0
+    channel: int = 0
+
+    unwritten: ClassVar = ("in_limits", "channel")  # left out of JSON data
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecisionStatistics:
+class DecisionStatistics(Struct, frozen=True, kw_only=True):
     """Compare the decisions on one output.
 
     Above rank 2, there are more `decisions` than `rows`, and `mismatches` are decisions, else rows. A difference within
@@ -48,4 +48,6 @@ class DecisionStatistics:
     classes: Mapping[str, int]
     examples: tuple[str, ...]
     constant: str = ""
-    is_constant: bool = unwritten(default=False)
+    is_constant: bool = False
+
+    unwritten: ClassVar = ("is_constant",)

@@ -7,11 +7,12 @@ outside.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
 from paritygate.validate.measure.decisions import RANK_NEEDING_AXIS, Decision, Rule
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 _CLASSES_COUNTED = 10_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flips:
+class Flips(Struct, frozen=True, kw_only=True):
     """The decisions of one batch, one entry a decision, shape (rows, ...).
 
     `flipped` is where the sides differ, `outside` where they do though the reference is not near the boundary.
@@ -137,8 +137,7 @@ def _decide_top_k(
     return Flips(flipped=flipped, outside=outside, classes=order_expected, is_per_row=_is_per_row(expected))
 
 
-@dataclass(kw_only=True, slots=True)
-class DecisionState:
+class DecisionState(Struct, kw_only=True):
     """The state of the decisions seen.
 
     Above rank 2 there are more `decisions` than `rows`. `flips` and `flips_outside` count decisions. `flipped_rows` and

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
@@ -58,8 +59,7 @@ _FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision
 _GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """A tolerance applied to one output; arrays hold one number a channel.
 
     The limit of a value is that of its channel, or `growth` times its distance from the center where that is more. In a

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays, Batch
@@ -48,8 +48,7 @@ _NO_ARGMAX = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonPlan:
+class ComparisonPlan(Struct, frozen=True, kw_only=True):
     """The outputs to compare, with the reference's profiles, and the limits of float outputs.
 
     `decisions` are by the output they read. `argmax_of` maps integer outputs to the scores of which they are declared
@@ -62,8 +61,7 @@ class ComparisonPlan:
     argmax_of: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True, kw_only=True):
     """A breach of contract, with its count and the sentences of the first few times."""
 
     check: str
@@ -72,8 +70,7 @@ class Violation:
     details: tuple[Words, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """A batch that the candidate refused, by its first and last row: the reason, and quoted lines below it."""
 
     first: str
@@ -82,8 +79,7 @@ class Refusal:
     below: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """All figures of one comparison.
 
     `rows` are distinct, `batches` are those of one pass. `statistics` are over all passes, with counts of the worst

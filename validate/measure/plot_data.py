@@ -7,10 +7,10 @@ bins of positions double in width when there are too many.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from paritygate.validate.measure.blocks import blocks_of_rows
 from paritygate.validate.measure.drawing import CELLS, FIRST_OCTAVE, MOST_BINS, Drawing, DrawnGrid, DrawnMaxima
@@ -31,8 +31,7 @@ _LENGTH_BINS = 64
 _MARGIN = 0.02
 
 
-@dataclass(kw_only=True, slots=True)
-class Maxima:
+class Maxima(Struct, kw_only=True):
     """The largest numbers by position from 0, in at most `most` bins of one width.
 
     `width` is the smallest power of two that suffices. `largest` is by bin, up to the last one with a number; -inf for
@@ -74,8 +73,7 @@ class Maxima:
         self.largest = self.largest.reshape(-1, 2).max(axis=1)
 
 
-@dataclass(kw_only=True, slots=True)
-class Grid:
+class Grid(Struct, kw_only=True):
     """Counts of values by expected value (across) and actual value (up), in cells of one size from `low` to `high`.
 
     `values` and `flips`, those with flipped decisions, have the shape (CELLS, CELLS + 2): by expected, then by actual
@@ -127,8 +125,7 @@ class Grid:
         return in_cells
 
 
-@dataclass(kw_only=True, slots=True)
-class Sketch:
+class Sketch(Struct, kw_only=True):
     """The drawing of one float output so far.
 
     `grid` is None where the reference's range is unknown, `boundary` without a threshold. `by_row` and `by_length` hold

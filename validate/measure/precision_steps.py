@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
@@ -34,8 +34,7 @@ UNIT_ROUNDOFF = {
 _TF32_LOST_BITS = 13
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """The distance between two neighbours, of a precision or of the dtype of an output, whichever is coarser.
 
     An output that was computed in FP16 is often float32. The converter chooses the steps of INT8, so only the dtype

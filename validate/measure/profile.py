@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from paritygate.codec import Floats
 from paritygate.distance import distance
@@ -46,8 +47,7 @@ ROOM_BEHIND_BOUNDED = 4.0
 _SHAPES_REMEMBERED = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputProfile:
+class OutputProfile(Struct, frozen=True, kw_only=True):
     """One output of the reference, over all samples; arrays hold one number a channel.
 
     `axis` is the channel axis; None for one channel. Ordinary values are finite and no fill values. `center` is their
@@ -92,9 +92,9 @@ class OutputProfile:
         """Fill in zeros where nothing was recorded: without a spread of its own, a channel has no cap."""
         for name in ("own_spread", "size", "tail", "rms", "noise", "activation_floor"):
             if not getattr(self, name).size:
-                object.__setattr__(self, name, np.zeros_like(self.spread))
+                force_setattr(self, name, np.zeros_like(self.spread))
         if not self.cap_room.size:
-            object.__setattr__(self, "cap_room", np.ones_like(self.spread))
+            force_setattr(self, "cap_room", np.ones_like(self.spread))
 
     @property
     def channels(self) -> int:

@@ -6,9 +6,9 @@ Limits follow from the bulk, so that large and rare values cannot loosen them fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 # The bulk is this share of the values, those nearest to the median.
@@ -32,8 +32,7 @@ _FILL_SHARE = 0.01
 _VALUES_AT_ONCE = 1 << 18
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bulk:
+class Bulk(Struct, frozen=True, kw_only=True):
     """The ordinary values of each channel; every array has the shape (channels,).
 
     `center` is the median; 0 for a channel without values. `spread` is the distance from it within which `BULK_SHARE`
@@ -208,8 +207,7 @@ _VALUES_KEPT = 1 << 18
 _LEAST_OF_A_CHANNEL = 1 << 10
 
 
-@dataclass(kw_only=True, slots=True)
-class ValueSample:
+class ValueSample(Struct, kw_only=True):
     """The values kept of those seen, shape (channels, n): the same places of every channel.
 
     A value is kept where the lowest `level` bits of the hash of its place are zero. `kept` is the number of places

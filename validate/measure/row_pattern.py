@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays
 
@@ -42,8 +42,7 @@ _FAR = 10.0
 _LEFT = 0.1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeenBatch:
+class SeenBatch(Struct, frozen=True, kw_only=True):
     """One batch of one output, after its differences were computed.
 
     `peers` are the reference's outputs that are compared, each with its `limits`.
@@ -58,8 +57,7 @@ class SeenBatch:
     limits: Mapping[str, Limits]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ends:
+class Ends(Struct, frozen=True, kw_only=True):
     """The smallest and the largest of some numbers; of none, the smallest is above the largest."""
 
     low: float = math.inf
@@ -76,8 +74,7 @@ class Ends:
         return Ends(low=min(self.low, other.low), high=max(self.high, other.high))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Growth:
+class Growth(Struct, frozen=True, kw_only=True):
     """Moments of the length of the rows and their largest differences."""
 
     count: float = 0.0
@@ -118,8 +115,7 @@ class Growth:
         )
 
 
-@dataclass(kw_only=True, slots=True)
-class RowPattern:
+class RowPattern(Struct, kw_only=True):
     """The state of the rows of one output; `beyond` means beyond the limits.
 
     `batches_of` and `beyond_in` are by the number of rows of the batch, `rows_of_width` and `beyond_of_width` by its

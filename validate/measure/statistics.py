@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import with_finite
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
@@ -38,8 +39,7 @@ _SMALLEST_SQUARES = 1e-290
 _SMALLEST_UNIT = 1e-300
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class RowDifference:
+class RowDifference(Struct, frozen=True, kw_only=True, order=True):
     """The row furthest beyond its limit, or nearest to it, in 2-norms relative to the row's.
 
     `in_limits` is the difference divided by its limit.
@@ -51,8 +51,7 @@ class RowDifference:
     row_id: str
 
 
-@dataclass(kw_only=True, slots=True)
-class DiffState:
+class DiffState(Struct, kw_only=True):
     """The state of the batches seen; sums are by channel, shape (channels,).
 
     `sum_abs` counts a value far from the bulk in proportion to its own limit. `nearest` is the finite difference that
@@ -111,8 +110,7 @@ class DiffState:
         return bool(self.limits.max_abs_diff.min(initial=np.inf) < _SMALLEST_UNIT)
 
 
-@dataclass(kw_only=True, slots=True)
-class RowFigures:
+class RowFigures(Struct, kw_only=True):
     """Figures of each row of one batch, block by block.
 
     `largest_blocks` hold the largest |actual - expected|, infinite where finiteness differs. `in_limits_blocks` hold
@@ -280,8 +278,7 @@ def _update(
         figures.add(block, relative)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True, kw_only=True):
     """Some rows, with figures of each value; `limits` broadcasts over them."""
 
     actual: NDArray[np.generic]
@@ -316,8 +313,7 @@ class _Block:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Broken:
+class _Broken(Struct, frozen=True, kw_only=True):
     """Mark where finiteness or a fill value differs, and by how much; infinite where that is not a number."""
 
     is_broken: NDArray[np.bool_]
@@ -446,8 +442,7 @@ def _add_relative(
     state.max_rel = max(state.max_rel, float(np.divide(magnitude, sizes, out=sizes).max()))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _RowProducts:
+class _RowProducts(Struct, frozen=True, kw_only=True):
     """The dot products of each row with itself and with the other side's, shape (rows,)."""
 
     difference: NDArray[np.float64]
@@ -600,7 +595,7 @@ _MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
 
 def merge(a: DiffState, b: DiffState) -> DiffState:
     """Return the state of both parts together; associative up to rounding in the sums."""
-    merged = {item.name: _merged(item.name, getattr(a, item.name), getattr(b, item.name)) for item in fields(DiffState)}
+    merged = {name: _merged(name, getattr(a, name), getattr(b, name)) for name in DiffState.__struct_fields__}
     merged["mean"], merged["squares"] = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
     merged["mean_abs"], merged["squares_abs"] = _merge_moments(
         (a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs)
@@ -617,8 +612,7 @@ def counts(state: DiffState) -> dict[str, int]:
     return {name: int(state.total) if name == "compared" else getattr(state, name) for name in COUNTS}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffStatistics:
+class DiffStatistics(Struct, frozen=True, kw_only=True):
     """The difference of one output over all batches, of |actual - expected| unless noted; NaN where none was possible.
 
     Quantiles are upper edges of bins, at most 1/128 above the true value. `std_abs_diff` is of |d| with ddof 0; `bias`

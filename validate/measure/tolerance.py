@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+
+from msgspec import Struct, field
 
 from paritygate.precision import Precision
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tolerance:
+class Tolerance(Struct, frozen=True, kw_only=True):
     """Limits by the names in reports. A candidate passes that stays at or below each.
 
     `max_abs_diff` is the largest |actual - expected|, in the unit of the output, and `mean_abs_diff` its mean.
@@ -80,7 +80,7 @@ SHARES_OF_SPREAD: Mapping[Precision, float] = {
 DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
 
 
-LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "outputs", "precision"})
+LIMIT_NAMES = tuple(name for name in Tolerance.__struct_fields__ if name not in {"declared", "outputs", "precision"})
 
 
 # Those that may be declared for one output.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays
@@ -26,8 +27,7 @@ _MASK_RANK = 2
 _DIGEST_BYTES = 6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValidWhere:
+class ValidWhere(Struct, frozen=True, kw_only=True):
     """The input that selects the positions of an output that count, and how its dims lie in the output.
 
     A position counts where the input is not zero. For each axis of the input, `axes` has the axes of the output with
@@ -59,8 +59,7 @@ class ValidWhere:
         return ~is_valid
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaddingMask(ValidWhere):
+class PaddingMask(ValidWhere, frozen=True, kw_only=True):
     """An undeclared mask of padding: values that it leaves out are compared apart, and a difference is reported.
 
     A row whose zeros are not all at one end counts in full. `why` is the reason to take it for a mask of padding, as

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.text import meant, nearest_first
@@ -12,8 +13,7 @@ from paritygate.text import meant, nearest_first
 ASKED_AGAIN = "batches"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeKind:
+class ProbeKind(Struct, frozen=True, kw_only=True):
     """A row of the table: the probe's name, its module, the faults it finds, and why it may have nothing to derive."""
 
     name: str

@@ -6,10 +6,10 @@ Memory does not grow with the number of rows, and the result does not depend on 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays, Batch
 from paritygate.signature import Signature, TensorSpec
@@ -95,8 +95,7 @@ def _may_have_rows(signature: Signature) -> list[tuple[TensorSpec, bool]]:
     ]
 
 
-@dataclass(kw_only=True, slots=True)
-class _InputState:
+class _InputState(Struct, kw_only=True):
     dtype: str
     has_rows: bool
     pad: int

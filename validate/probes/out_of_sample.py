@@ -9,10 +9,10 @@ samples: declared values must hold, and rows declared not to occur do not run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.codec import to_data
 from paritygate.signature import is_float_dtype
@@ -41,8 +41,7 @@ _PADDING_WORDS: Mapping[Padding, str] = {
 _LEAST_SHARE_OF_RANGE = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True, kw_only=True):
     """Something that no sample holds; `at` flags rows, or has one flag for all rows."""
 
     input: str
@@ -101,8 +100,7 @@ def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
         yield from _sizes(context, dim, batch)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _OfInput:
+class _OfInput(Struct, frozen=True, kw_only=True):
     name: str
     role: InputRole
     seen: InputSurvey

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.inputs.edge import Edge, edges_in_words
@@ -21,8 +22,7 @@ _EDGES_NAMED = 3
 _OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeFailure:
+class ProbeFailure(Struct, frozen=True, kw_only=True):
     """A batch of a probe that a candidate failed, or that differs where no sample is.
 
     `batch` is its position from 0. `inputs` is where its inputs were stored, or empty. `edges` are the ways in which

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 
@@ -22,8 +23,7 @@ _AGAIN_S = 3.0
 _LEAST_ROWS = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SamplesCost:
+class SamplesCost(Struct, frozen=True, kw_only=True):
     """The cost of one pass over the samples: rows, values of all inputs over all rows, CPU seconds of all threads."""
 
     rows: int

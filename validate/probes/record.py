@@ -8,11 +8,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, ParitygateError, UsageError
@@ -72,8 +73,7 @@ _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbePlan:
+class ProbePlan(Struct, frozen=True, kw_only=True):
     """The settings of a recording.
 
     - `profiles`: by output, its values on the samples. `folder`: exists and is empty.
@@ -286,8 +286,7 @@ def _not_jumping(batch: ProbeBatch, outputs: Arrays) -> tuple[Edge, ...]:
     return (where_rounded(batch.divided, rows.tolist()),) if len(rows) else ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True, kw_only=True):
     """The reference's outputs, and by how much a row differs alone and in the batch where that exceeds FP32 limits."""
 
     batch: ProbeBatch

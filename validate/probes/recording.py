@@ -8,9 +8,10 @@ and a failed batch can be looked up and run again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays
 from paritygate.codec import from_json, read_sealed, sealed, to_data
@@ -35,8 +36,7 @@ _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchRecord:
+class BatchRecord(Struct, frozen=True, kw_only=True):
     """A batch with reference outputs; see `ProbeBatch`.
 
     `edges` hold the rows that are unlike every sample, where a difference fails nothing. `noise`, by float output and
@@ -72,8 +72,7 @@ class BatchRecord:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredProbeBatch:
+class StoredProbeBatch(Struct, frozen=True, kw_only=True):
     """A batch with its outputs, as read back."""
 
     record: BatchRecord
@@ -81,8 +80,7 @@ class StoredProbeBatch:
     outputs: Arrays
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeRecord:
+class ProbeRecord(Struct, frozen=True, kw_only=True):
     """A probe as recorded.
 
     - `dropped`: the first ones of each kind; `dropped_counts` has all. `chunks`: digests by file in the probe's folder.
@@ -107,8 +105,7 @@ class ProbeRecord:
         return sum(batch.rows for batch in self.batches)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbesRecording:
+class ProbesRecording(Struct, frozen=True, kw_only=True):
     """All probes of a model.
 
     - `probes`: in the order of the table. `skipped`: why no probe was recorded, or empty. `runtime`: the reference's.

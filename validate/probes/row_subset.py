@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.validate.probes.inputs.edge import Edge
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowSubset:
+class RowSubset(Struct, frozen=True, kw_only=True):
     """Some or all rows of a batch, with their ids in the whole one; `edges` is empty for rows like the samples."""
 
     batch: Batch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays, Batch
@@ -58,8 +59,7 @@ _CONTRACT = "contract"
 _BYTES_TOGETHER = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailedBatch:
+class FailedBatch(Struct, frozen=True, kw_only=True):
     """A batch that a candidate failed.
 
     `at` is its position from 0; `actual` is None where the candidate refused it, `output` None for all outputs.
@@ -79,8 +79,7 @@ class FailedBatch:
     is_finding: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeQuestion:
+class ProbeQuestion(Struct, frozen=True, kw_only=True):
     """The rules and hooks of a candidate's probes.
 
     - `rules`: on generated inputs no limit is stricter than the default; only decisions near the boundary may change.
@@ -100,8 +99,7 @@ class ProbeQuestion:
     judges_at_once: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeOutcome:
+class ProbeOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of one probe.
 
     - `status`: `error` if the probe itself failed, `edge` with findings, `warning` if nothing or too little could run.

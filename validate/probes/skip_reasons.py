@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.text import StrEnum
 
@@ -40,8 +41,7 @@ _WORDS: Mapping[DropKind, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True, kw_only=True):
     """A batch that runs on no candidate; `reason` is a sentence with the numbers."""
 
     about: str

@@ -8,10 +8,10 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, UsageError

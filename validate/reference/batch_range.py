@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import parse_json
@@ -24,8 +26,7 @@ _AGAIN = "convert-and-validate record"
 _SAME = "use the samples and the batch size that the reference was recorded with"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchRange:
+class BatchRange(Struct, frozen=True, kw_only=True):
     """The batches from `first` up to `last`, which is not among them, of so many in all."""
 
     first: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from paritygate.codec import from_data
 from paritygate.validate.reference.noise_floor import NoiseFloor, with_noise

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.validate.measure.check import Kind
 from paritygate.validate.words.sentence import Sentence, render, say
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Health:
+class Health(Struct, frozen=True, kw_only=True):
     """One finding: its name among the checks, how it came about, and its sentences."""
 
     name: str

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
@@ -36,8 +37,7 @@ _ROOM = 2.0
 _WHOLE, _OTHER = ("head-whole", "alone-whole"), ("head", "alone")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoiseFloor:
+class NoiseFloor(Struct, frozen=True, kw_only=True):
     """The largest difference of the reference from itself, by float output, one a channel; empty where not measured.
 
     `repeats` compare two runs of one batch, `batches` a row in batches of other sizes. `threads` compare the runtime's
@@ -157,8 +157,7 @@ def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tu
     return (Health(name="reference_noise", words=words), *_dependence(noise, profiles))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True, kw_only=True):
     """One thing that a reference may depend on besides its inputs."""
 
     name: str

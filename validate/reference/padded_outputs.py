@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import PaddingMask
@@ -14,8 +13,7 @@ from paritygate.validate.words.sentence import Words, say
 _FAR = 1000.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UndeclaredPadding:
+class UndeclaredPadding(Struct, frozen=True, kw_only=True):
     """An undeclared mask, the reference's profile of the values it leaves out, and whether these are fill values.
 
     Such a constant is the -1e9 of a mask.

@@ -6,11 +6,12 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.codec import to_data
@@ -61,8 +62,7 @@ _REPEAT_CHANCE = 0.25
 _LARGEST_MAGNITUDE = 1e150
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordPlan:
+class RecordPlan(Struct, frozen=True, kw_only=True):
     """The choices for a recording, and its empty `folder`.
 
     `model` holds source, digest and notes for the recording. `axes` are declared channel axes by output. `selected`
@@ -220,8 +220,7 @@ def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
         raise UsageError(msg, hint="compare at least one output")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Stored:
+class _Stored(Struct, frozen=True, kw_only=True):
     writer: ChunkWriter
     folder: Path
     positions: Mapping[str, ValidWhere]
@@ -358,8 +357,7 @@ def profile_all(
     return profiles
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _StoredArrays:
+class _StoredArrays(Struct, frozen=True, kw_only=True):
     """The arrays of one output, read from the start at each iteration."""
 
     read: Callable[[], Iterator[StoredBatch]]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data
@@ -50,8 +51,7 @@ class OutputReader(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExpectedOutputs:
+class ExpectedOutputs(Struct, frozen=True, kw_only=True):
     """Recorded outputs of either origin; `name` is for messages.
 
     `digest` is that of the file or of the recording's chunks. `output_names` include outputs without a profile, which

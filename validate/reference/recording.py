@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays
@@ -36,8 +37,7 @@ _CODE_POINT, _CODE_POINT_BYTES = "<u4", 4
 _SHAPES_KEPT = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredBatch:
+class StoredBatch(Struct, frozen=True, kw_only=True):
     """The outputs of one batch as stored; `samples_digest` is that of its inputs, empty where none was stored."""
 
     rows: int
@@ -166,8 +166,7 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True, kw_only=True):
     """The recorded outputs of a model on some samples, bound to both by digest.
 
     `chunks` hold the digest of each file. `samples_digest` is by `BatchDigest`. `model` holds source, digest and notes.

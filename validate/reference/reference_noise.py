@@ -7,9 +7,9 @@ limit excuses nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.validate.measure.blocks import by_block
@@ -22,8 +22,7 @@ NOISE_FACTOR = 10.0
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowNoise:
+class RowNoise(Struct, frozen=True, kw_only=True):
     """The difference of the reference from itself in one row of an output.
 
     `max_abs_diff` is the largest float where shape or finiteness differ; `norm` is the 2-norm of the difference.

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays

@@ -7,11 +7,11 @@ import functools
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from paritygate.backends import install_command, require_backend
 from paritygate.batch import Arrays

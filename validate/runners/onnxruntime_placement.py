@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.models.onnx.functions import inline_functions
 from paritygate.models.onnx.graph import NOT_A_TENSOR, element_types, infer_value_types, subgraphs_of
@@ -28,8 +29,7 @@ _DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 _NAMED = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphNode:
+class GraphNode(Struct, frozen=True, kw_only=True):
     """A node of the file; `operator` has its domain and a dot before it unless that is the default.
 
     `computes_floats` is true if it takes or returns floats that depend on values of the model's inputs, not on their
@@ -41,8 +41,7 @@ class GraphNode:
     computes_floats: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlacedNode:
+class PlacedNode(Struct, frozen=True, kw_only=True):
     """A node of the session, with its provider."""
 
     provider: str
@@ -50,8 +49,7 @@ class PlacedNode:
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """The places of a session's nodes: `counts` by provider, and nodes on the CPU by what they compute.
 
     `computing` nodes compute floats. `undecided` ones have no name, and some of their operator in the file compute

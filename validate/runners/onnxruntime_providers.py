@@ -12,8 +12,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.engine.settings import ProfileShapes, profile_of
 from paritygate.errors import BackendError, UsageError
@@ -48,8 +49,7 @@ _PROFILE = "trt_profile_"
 _ON = frozenset({"1", "true"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProviderRequest:
+class ProviderRequest(Struct, frozen=True, kw_only=True):
     """The settings of a session to open.
 
     `providers` are the requested one, `name`, and those that may run nodes it lacks, with options. `notes` are for the

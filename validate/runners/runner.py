@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, ParitygateError
@@ -30,8 +31,7 @@ _IGNORE_OUTPUT = "leave it out: outputs: {NAME: {ignore: REASON}} in the spec, o
 _TASKS = Path("/proc/self/task")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuntimeFacts:
+class RuntimeFacts(Struct, frozen=True, kw_only=True):
     """The facts about a run, read back from the runtime.
 
     `device` is the one that really ran, such as `cpu` or `cuda:sm90`. `provider`, `tf32` and `optimisation` are None

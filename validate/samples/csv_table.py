@@ -7,11 +7,11 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch
@@ -35,8 +35,7 @@ _BOOLEANS = {"True": True, "true": True, "TRUE": True, "False": False, "false": 
 _DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CsvTable:
+class CsvTable(Struct, frozen=True, kw_only=True):
     """The columns of a CSV file, by all of its rows.
 
     `names` lacks a nameless first column, which holds the row numbers of pandas. `places` are places in a row. `kinds`

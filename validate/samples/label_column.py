@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.samples.samples import SampleSource, open_samples

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError
@@ -23,8 +24,7 @@ _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _BYTE = 255
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PictureRules:
+class PictureRules(Struct, frozen=True, kw_only=True):
     """The steps from a picture to the values of an input, in this order; ValueError if they contradict one another.
 
     `channels` are in their order; `L` is grey. `resize` keeps proportions with `shorter`, not with `exact`. With

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
@@ -22,8 +23,7 @@ _ANY_SIZE = Dim(min=1, opt=16, max=16)
 _LEAST_SET = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RandomInput:
+class RandomInput(Struct, frozen=True, kw_only=True):
     """The random values of one input, from `low` to `high`; `shape` has a size or the name of a dim for each axis.
 
     Each row of a `mask` is ones up to some place on the last axis, and zeros after it.
@@ -51,8 +51,7 @@ class RandomInput:
                 raise UsageError(msg, hint="give low and high within this range")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RandomRows:
+class RandomRows(Struct, frozen=True, kw_only=True):
     """Random rows, the same ones in each reading: at least `rows`, with the sizes of named dims from `dims`."""
 
     inputs: Mapping[str, RandomInput]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from paritygate.errors import InputFileError
 from paritygate.text import first_line, in_full
@@ -15,8 +16,7 @@ from paritygate.validate.samples.split import SampleSplit
 DEFAULT_BATCH_SIZE = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleSource:
+class SampleSource(Struct, frozen=True, kw_only=True):
     """The source of samples, as JSON data may describe it.
 
     `text` is a path, or `module:callable` with `(path: str | None) -> Iterator[Batch]`, which gets `path`. Relative

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.validate.samples.row_digest import digests_of_rows, has_rows
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 _DIGEST_RANGE = 2**64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleSplit:
+class SampleSplit(Struct, frozen=True, kw_only=True):
     """The rows for calibration: a `share` of the distinct rows, between 0 and 1, chosen by `seed`."""
 
     share: float
@@ -37,8 +38,7 @@ class SampleSplit:
         return int.from_bytes(digest[:8], "big") < self.share * _DIGEST_RANGE
 
 
-@dataclass(kw_only=True, slots=True)
-class RowsLeftOut:
+class RowsLeftOut(Struct, kw_only=True):
     """The rows that a candidate is not judged by, counted anew in each reading.
 
     `strata` are those whose values are counted. `are_left_out` returns a value for each row of a batch; None if none

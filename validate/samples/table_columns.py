@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.backends import require_backend
 from paritygate.text import StrEnum
@@ -34,8 +34,7 @@ class ColumnKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """One column of a table, with the kind of its rows."""
 
     name: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.models.onnx.graph import names_in, subgraphs_of
@@ -43,8 +44,7 @@ class InnerValues(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Weight:
+class Weight(Struct, frozen=True, kw_only=True):
     """A constant that a model stores; `load` reads it."""
 
     shape: tuple[int, ...]
@@ -52,8 +52,7 @@ class Weight:
     load: Callable[[], NDArray[Any]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorGraph:
+class TensorGraph(Struct, frozen=True, kw_only=True):
     """Hold the main graph of a model, its local functions inlined and each node named.
 
     `path` is the file, beside which its external data is. `nodes` are in the order in which they run. A node with
@@ -173,8 +172,7 @@ def shown_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A tensor with its axes in another order."""
 
     tensor: str

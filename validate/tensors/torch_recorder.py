@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError
 from paritygate.validate.runners.torch import array_of, tensor_of
@@ -23,8 +25,7 @@ _PASSED = frozenset({"detach", "lift_fresh", "alias", "dropout", "contiguous"})
 _OF_MANY_STEPS = frozenset({"scaled_dot_product_attention", "_scaled_dot_product_attention_math"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """An operator as it ran, with its numbers and texts; `code` is the line that called it, empty if unknown."""
 
     name: str

@@ -9,8 +9,9 @@ import functools
 import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.text import HIDDEN, counted, one_or_many
 from paritygate.validate.words.table import SENTENCES
@@ -40,8 +41,7 @@ AT_LEAST = frozenset({"at_least", "below_limit"})
 PAIRS = WITHIN | AT_LEAST | {"above"}
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(Struct, frozen=True):
     """One sentence or a part of one: its key in the table, and its values, which are JSON data or sentences."""
 
     key: str

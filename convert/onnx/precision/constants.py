@@ -6,11 +6,11 @@ finfo(float32).min would make it -inf, and 0 * -inf is NaN where 0 * finfo.min w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from paritygate.convert.onnx.precision.low_dtype import LowDtype
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConstantChange:
+class ConstantChange(Struct, frozen=True, kw_only=True):
     """Values of one constant that the lower precision cannot hold."""
 
     tensor: str  # the initializer, or the value that the constant node makes
@@ -36,8 +35,7 @@ class ConstantChange:
         return f"{self.tensor}: {self.count} {values}, {self.before:g} became {self.after:g}"
 
 
-@dataclass(kw_only=True, slots=True)
-class ConstantRounding:
+class ConstantRounding(Struct, kw_only=True):
     """Rounds constants to one dtype and collects those that did not fit."""
 
     dtype: LowDtype

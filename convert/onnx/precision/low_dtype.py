@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.models.onnx.graph import NOT_A_TENSOR, OWN_DOMAINS, element_of, schema_of
@@ -22,8 +23,7 @@ _BITWISE = frozenset({"BitCast"})
 _NO_FP16_REDUCTION = frozenset({"ScatterElements", "ScatterND"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LowDtype:
+class LowDtype(Struct, frozen=True, kw_only=True):
     """A floating-point dtype of 16 bits."""
 
     precision: Precision
@@ -48,8 +48,7 @@ def low_dtype(precision: Precision) -> LowDtype:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Support:
+class Support(Struct, frozen=True, kw_only=True):
     """The schema's support for one node in the lower precision."""
 
     low_inputs: frozenset[int] = frozenset()  # positions of FP32 inputs that can be of it

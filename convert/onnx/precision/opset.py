@@ -7,8 +7,9 @@ alone. A whole model would lose some of them or be refused. If a node cannot be 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.convert.onnx.precision.low_dtype import LowDtype, support_of
 from paritygate.models.onnx.file import opset_of
@@ -35,8 +36,7 @@ _LOWEST = 13
 _NOT_RAISED = frozenset({"GroupNormalization"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _TypedNode:
+class _TypedNode(Struct, frozen=True, kw_only=True):
     """A node with its graph, and the types of the values it can see."""
 
     graph: onnx.GraphProto

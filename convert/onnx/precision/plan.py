@@ -10,8 +10,9 @@ is kept in FP32 would read rounded values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from paritygate.convert.onnx.precision.low_dtype import LowDtype, Support, support_of
 from paritygate.models.onnx.graph import element_types, subgraphs_of
@@ -28,8 +29,7 @@ _SIZE_OPERATORS = frozenset({"Shape", "Size"})
 _BORDER = "values that cross the border of a subgraph stay FP32; the nodes inside are checked one by one"
 
 
-@dataclass(slots=True, eq=False)
-class Value:
+class Value(Struct, eq=False):
     """A value that was FP32."""
 
     name: str  # its old name
@@ -41,8 +41,7 @@ class Value:
     names: dict[int, str] = field(default_factory=dict)  # by element type, once settled
 
 
-@dataclass(slots=True, eq=False)
-class NodePlan:
+class NodePlan(Struct, eq=False):
     """A node, the FP32 values it reads and makes, and the graphs inside it."""
 
     node: onnx.NodeProto
@@ -57,8 +56,7 @@ class NodePlan:
         return any(value.constant is self.node for _, value in self.makes)
 
 
-@dataclass(slots=True, eq=False)
-class GraphPlan:
+class GraphPlan(Struct, eq=False):
     """A graph, the values defined in it that were FP32, and its nodes in order."""
 
     graph: onnx.GraphProto

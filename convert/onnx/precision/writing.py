@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.convert.onnx.precision.constants import ConstantRounding
@@ -26,8 +26,7 @@ def _cast_node(source: str, target: str, element: int, name: str) -> onnx.NodePr
     return onnx.helper.make_node("Cast", [source], [target], name=name, to=element)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConstantNodes:
+class ConstantNodes(Struct, frozen=True, kw_only=True):
     """Writes nodes that make a constant."""
 
     rounding: ConstantRounding

@@ -7,11 +7,12 @@ row. If they differ by far more, the reference is unsound: a warning reports it,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError, CacheMissError, ParitygateError, UsageError
 from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, may_be_excused, with_excused
@@ -46,8 +47,7 @@ _MOST_ROWS = 10
 NOISE_CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RerunContext:
+class RerunContext(Struct, frozen=True, kw_only=True):
     """All that repeats a comparison."""
 
     candidate: Candidate

@@ -7,8 +7,10 @@ count where all parts together have few such rows, so the number of parts change
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.pipelines.compare.excused.jumping_rows import (
     JUMP_CHECKS,
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from paritygate.validate.runners.runner import Runner
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Excuse:
+class Excuse(Struct, frozen=True, kw_only=True):
     """The rows of one part beyond the limits, and its figures with the reference's outputs in excused ones.
 
     `ids` are some of the excused `rows`. `measures` are None if no row is excused.
@@ -42,8 +43,7 @@ class Excuse:
     measures: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardRerun:
+class ShardRerun(Struct, frozen=True, kw_only=True):
     """All that repeats the comparison of a shard; `rows` are those of all shards."""
 
     candidate: Candidate

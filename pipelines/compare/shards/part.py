@@ -6,9 +6,11 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
@@ -39,8 +41,7 @@ _BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, Val
 _OF_SAMPLES = ("batch_size", "pad", "columns", "cast")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True, kw_only=True):
     """The digests and numbers that all parts of one comparison share."""
 
     paritygate: str  # the version
@@ -54,8 +55,7 @@ class Binding:
     batches: int  # in all parts together
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CandidateFacts:
+class CandidateFacts(Struct, frozen=True, kw_only=True):
     """Names and notes of a candidate, known before it runs."""
 
     output_names: frozenset[str]
@@ -65,8 +65,7 @@ class CandidateFacts:
     inputs: tuple[tuple[str, str], ...]  # names and dtypes of the reference's inputs, then of its own
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One shard of a comparison, from 1; `last` is the batch after its last one."""
 
     kind: str = _KIND

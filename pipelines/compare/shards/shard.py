@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, LostWorkerError, UsageError
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 MOST_GOLD_ROWS = 200_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True, kw_only=True):
     """One of so many shards, from 1."""
 
     number: int
@@ -36,8 +36,7 @@ class Shard:
         return f"{self.number}/{self.of}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardResult:
+class ShardResult(Struct, frozen=True, kw_only=True):
     """The part that was made, or found unchanged; `last` is the batch after its last one."""
 
     part: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any
+
+from msgspec import Struct
 
 _MS = 1e6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerCounts:
+class ServerCounts(Struct, frozen=True, kw_only=True):
     """A server's counts since it loaded the model, or between two such counts."""
 
     rows: int
@@ -22,7 +22,7 @@ class ServerCounts:
 
     def since(self, before: ServerCounts) -> ServerCounts:
         """Return the counts between an earlier time and this one."""
-        names = [item.name for item in fields(self)]
+        names = list(self.__struct_fields__)
         return ServerCounts(**{name: getattr(self, name) - getattr(before, name) for name in names})
 
     @property

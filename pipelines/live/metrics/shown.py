@@ -6,10 +6,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.backends import install_command
 from paritygate.errors import MissingBackendError, UsageError
@@ -26,8 +27,7 @@ _LAST_READ_S = 60.0
 
 
 # Prometheus keeps it in a mapping.
-@dataclass(kw_only=True, eq=False)
-class Metrics:
+class Metrics(Struct, kw_only=True, eq=False):
     """The figures; another thread reads them."""
 
     command: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
@@ -18,8 +19,7 @@ _LINE = re.compile(r"^(nv_[a-z_]+)(?:\{([^}]*)\})?[ \t]+(\S+)", re.MULTILINE)
 _NS = 1000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineUse:
+class MachineUse(Struct, frozen=True, kw_only=True):
     """The use of a server's machine; None where the server does not report it."""
 
     cpu_share: float | None = None  # of all processors, 0 to 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(kw_only=True, slots=True)
-class FileAccesses:
+class FileAccesses(Struct, kw_only=True):
     """Hold what a process and all its children read, by absolute path."""
 
     # Opened files: device, inode, size and times when first opened.

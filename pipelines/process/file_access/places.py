@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.pipelines.process.file_access.states import target_of
 
@@ -18,8 +19,7 @@ _OF_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?/(?:cwd|root|exe|fd/\d+|map_fi
 _MADE_UP = ("/proc/", "/dev/")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WatchedPlace:
+class WatchedPlace(Struct, frozen=True, kw_only=True):
     """Where a path leads to.
 
     Attributes:

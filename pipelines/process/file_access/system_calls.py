@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 ALWAYS_ANEW = -2
 
@@ -186,8 +187,7 @@ _OF_ALL = """
 _NONE = "-"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SystemCalls:
+class SystemCalls(Struct, frozen=True, kw_only=True):
     """The system calls of Linux on one processor architecture.
 
     Attributes:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import InputFileError, RepositoryError, UsageError
@@ -38,8 +40,7 @@ _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _MOST_VERSION = 10**9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pulled:
+class Pulled(Struct, frozen=True, kw_only=True):
     """Describe a release that was copied from a registry."""
 
     model: str

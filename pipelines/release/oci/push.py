@@ -7,9 +7,10 @@ refers to it, as artifacts of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import RepositoryError, UsageError
 from paritygate.files import digest_of_bytes, json_bytes, json_of
@@ -41,8 +42,7 @@ _PROOFS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pushed:
+class Pushed(Struct, frozen=True, kw_only=True):
     """Describe a release in a registry."""
 
     model: str

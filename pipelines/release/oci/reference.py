@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
@@ -18,8 +19,7 @@ _REFERENCE = re.compile(
 _LOOPBACK = re.compile(r"(?:localhost|127(?:\.\d{1,3}){3})(?::\d+)?", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """Name a repository in a registry, and perhaps an artifact there; a digest counts more than a tag."""
 
     host: str

@@ -12,11 +12,12 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
+
+from msgspec.structs import replace
 
 from paritygate.errors import ArtifactIntegrityError, StorageError
 from paritygate.files import digest_of_bytes, storage_errors

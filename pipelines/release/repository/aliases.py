@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
@@ -22,8 +24,7 @@ from paritygate.text import meant
 _USUAL_ALIAS = "prod"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """Keep why, by whom and on which host an alias was moved; each may be empty."""
 
     reason: str = ""
@@ -31,8 +32,7 @@ class Note:
     host: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OtherMove:
+class OtherMove(Struct, frozen=True, kw_only=True):
     """Name an alias that the same record moves, its version now, and the one before; None for a new alias."""
 
     alias: str
@@ -40,8 +40,7 @@ class OtherMove:
     previous: int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AliasMove:
+class AliasMove(Struct, frozen=True, kw_only=True):
     """Describe where an alias points to now, and where it did before."""
 
     model: str

@@ -9,9 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.artifact import ARTIFACT_FILE, check_record, file_digests
 from paritygate.codec import to_data
@@ -32,8 +33,7 @@ _OWN_FILES = (MANIFEST_FILE, EVIDENCE_FILE, STATEMENT_FILE, SIGNATURE_FILE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantEvidence:
+class VariantEvidence(Struct, frozen=True, kw_only=True):
     """Hold the evidence about exactly one artifact."""
 
     verdict: str  # `pass`, `fail`, `inconclusive` or `error`; only `pass` is released
@@ -48,8 +48,7 @@ class VariantEvidence:
     rules: str | None = None  # digest of the gate's rules; None if unknown
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantCandidate:
+class VariantCandidate(Struct, frozen=True, kw_only=True):
     """Describe one variant to release.
 
     `record` is the artifact's record as in `artifact.json`. It has at least `files`, the digest of each file by
@@ -82,8 +81,7 @@ class VariantCandidate:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Provenance:
+class Provenance(Struct, frozen=True, kw_only=True):
     """Hold what a release was made and judged with; it goes into the manifest."""
 
     source: str | None  # digest; None where it cannot be established
@@ -110,8 +108,7 @@ class Provenance:
     spec: Mapping[str, Any] | None = None  # resolved
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseCandidate:
+class ReleaseCandidate(Struct, frozen=True, kw_only=True):
     """Hold everything that one release is made of.
 
     A report is made only if no such release exists yet. A `reason` is required to release the source. `despite` is why

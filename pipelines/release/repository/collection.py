@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.inspect import read_state
@@ -20,8 +21,7 @@ from paritygate.roots import Root
 _GRACE_S = 24 * 3600.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CollectedRelease:
+class CollectedRelease(Struct, frozen=True, kw_only=True):
     """Name a deleted release, the number of its record, and how much space it took."""
 
     version: int
@@ -29,8 +29,7 @@ class CollectedRelease:
     size_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Collection:
+class Collection(Struct, frozen=True, kw_only=True):
     """List what was deleted of a model, or would be."""
 
     model: str

@@ -6,16 +6,16 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FrameType
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 _T = TypeVar("_T")
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass(kw_only=True, slots=True)
-class Commit(Generic[_T]):
+class Commit(Struct, Generic[_T], kw_only=True):
     """Hold what is recorded, whatever happens afterwards.
 
     `prepare` gets what is about to be recorded, and runs again if another process records first. Its error leaves

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _FEW = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileDifference:
+class FileDifference(Struct, frozen=True, kw_only=True):
     """Hold the relative paths of files that differ from the record, each sorted."""
 
     changed: tuple[str, ...] = ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
@@ -37,8 +39,7 @@ _MOST_DIGITS = 18
 _LONGEST_NAMED = 100
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSummary:
+class ModelSummary(Struct, frozen=True, kw_only=True):
     """Summarize one model of the repository."""
 
     model: str
@@ -48,8 +49,7 @@ class ModelSummary:
     changed: str  # the time of the last record, UTC, ISO 8601
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseDetails:
+class ReleaseDetails(Struct, frozen=True, kw_only=True):
     """Hold one release in full.
 
     `numbers` has one mapping for each variant, output and machine: how often answers differ, and by how much. It has
@@ -83,8 +83,7 @@ class ReleaseDetails:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verification:
+class Verification(Struct, frozen=True, kw_only=True):
     """Hold whether the files of a release are those that were released.
 
     `files_checked` counts the manifest. It is 1 if the manifest is corrupt, because then it proves nothing about the

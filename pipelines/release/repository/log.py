@@ -12,9 +12,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import RepositoryError

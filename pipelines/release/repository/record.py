@@ -8,9 +8,11 @@ collection of an upload that was never released: earlier versions would take it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_json
@@ -31,8 +33,7 @@ class RecordKind(StrEnum):
     COLLECTED = "collected"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """Hold one event of a model of the repository. Records are ordered by number, never by time."""
 
     kind: RecordKind

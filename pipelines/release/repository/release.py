@@ -10,9 +10,11 @@ import contextlib
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
@@ -53,8 +55,7 @@ _READERS = 8
 _READ: dict[str, tuple[str | None, str | None]] = {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredRelease:
+class StoredRelease(Struct, frozen=True, kw_only=True):
     """Describe a release that was made, or an existing one with the same artifacts and findings."""
 
     model: str

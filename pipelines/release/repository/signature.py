@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.pipelines.release.repository.candidate import STATEMENT_FILE
 from paritygate.pipelines.release.repository.difference import FileDifference, compare_files
@@ -28,8 +30,7 @@ class SignatureStatus(StrEnum):
     OTHER_RELEASE = "other release"  # the key signed it as another model or version
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SignatureCheck:
+class SignatureCheck(Struct, frozen=True, kw_only=True):
     """Hold what was found of a signature."""
 
     status: SignatureStatus

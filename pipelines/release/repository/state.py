@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.errors import RepositoryError
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, RecordKind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelState:
+class ModelState(Struct, frozen=True, kw_only=True):
     """Hold the sum of the records of a model.
 
     An alias can go back to the versions in `pasts`, oldest first: those that it was released or moved to before the

@@ -6,10 +6,11 @@ import hashlib
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.addresses import SIGNING_PASSWORD
 from paritygate.backends import install_command
@@ -20,16 +21,14 @@ _CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 _MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SigningKey:
+class SigningKey(Struct, frozen=True, kw_only=True):
     """Hold a private key for signatures."""
 
     fingerprint: str
     signer: Any  # of securesystemslib
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyingKey:
+class VerifyingKey(Struct, frozen=True, kw_only=True):
     """Hold a public key that signatures are checked with."""
 
     fingerprint: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paritygate.errors import ChangedViewError, UsageError
 from paritygate.pipelines.release.views.places import place_of

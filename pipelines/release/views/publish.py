@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.release.views.compare_options import compare_options, samples_to_compare
@@ -19,8 +20,7 @@ from paritygate.roots import Root, absolute
 from paritygate.validate.samples.source import SampleSource
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedView:
+class PublishedView(Struct, frozen=True, kw_only=True):
     """Describe a written view.
 
     `reference`, `samples` and `compare` are what `compare` needs to judge the server's answers: the model at its alias

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.roots import Root
@@ -11,8 +11,7 @@ from paritygate.text import from_here
 _ASK_FOR_MORE = ("--variant", "--samples", "--server")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ViewRequest:
+class ViewRequest(Struct, frozen=True, kw_only=True):
     """Hold the arguments and options of a view."""
 
     command: str  # which names the kind of server

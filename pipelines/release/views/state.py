@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
@@ -18,8 +19,7 @@ from paritygate.pipelines.serving.written import is_changed
 from paritygate.roots import Root
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ViewState:
+class ViewState(Struct, frozen=True, kw_only=True):
     """Describe the state of a view.
 
     `is_changed` means that its file was changed by hand, so it is not rewritten. `changed_files` are the missing and

@@ -9,9 +9,10 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
@@ -32,8 +33,7 @@ _FOLDER = "views"
 _ID = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ViewSubscription:
+class ViewSubscription(Struct, frozen=True, kw_only=True):
     """Hold the kept request of a view that follows an alias, or the error why it cannot be read."""
 
     path: Root

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -15,8 +16,7 @@ from paritygate.precision import Variant
 from paritygate.roots import Root
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseToServe:
+class ReleaseToServe(Struct, frozen=True, kw_only=True):
     """Hold a variant of a release, and the devices on which it was verified."""
 
     details: ReleaseDetails

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
 _TRIES = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ViewUpdate:
+class ViewUpdate(Struct, frozen=True, kw_only=True):
     """Describe what happened to a view whose alias was moved."""
 
     place: Root  # the model's folder on the server; the record of the request if that is corrupt

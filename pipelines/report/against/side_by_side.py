@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.files import digest_of_json
 from paritygate.pipelines.benchmark.result import BenchmarkPoint
@@ -24,16 +25,14 @@ _WHY_LENGTH = 300
 _FEW = 6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """One of the two runs: its report, and its spec as JSON data."""
 
     report: ReportData
     spec: Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SideBySide:
+class SideBySide(Struct, frozen=True, kw_only=True):
     """The contents of the page about `run` and an older run (`against`).
 
     - `headline`: the change in one sentence. `reasons`: `(verdict, variant, why)` of changed variants that do not pass.

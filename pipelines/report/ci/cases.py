@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.pipelines.compare.redaction import hidden
@@ -30,8 +32,7 @@ class CaseStatus(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One check of a variant.
 
     `name` includes the output. `message` is why it does not pass, `details` more, such as the hint. `output` is a
@@ -45,8 +46,7 @@ class Case:
     output: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suite:
+class Suite(Struct, frozen=True, kw_only=True):
     """One variant, one comparison, or the whole run.
 
     `verdict` and `reason` (empty for a pass) are the report's. `is_required` means that the exit code depends on it.

@@ -6,7 +6,8 @@ An annotation is a log line `::error title=TITLE::MESSAGE`. GitHub shows the fir
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.pipelines.report.ci.cases import CaseStatus, Suite
 from paritygate.text import printable
@@ -17,8 +18,7 @@ _LONGEST = 1000
 _KINDS = ("error", "warning", "notice")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Annotation:
+class Annotation(Struct, frozen=True, kw_only=True):
     """An annotation of kind `error`, `warning` or `notice`."""
 
     kind: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.pipelines.compare.result import LimitRange, OutputResult
 from paritygate.pipelines.report.drawings.plot import TOP, Frame, Label, Path, Plot, box, line
@@ -20,8 +21,7 @@ _TEN = math.log2(10)
 _ROOM = 1.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Bar:
+class _Bar(Struct, frozen=True, kw_only=True):
     """Differences from `2 ** exponent` up to twice that, or equal values."""
 
     exponent: float

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 WIDTH = 360.0
 # Left of the axes there is room for seven letters.
@@ -18,8 +19,7 @@ _TALL = 280.0
 _LETTER, _BELOW, _TITLE_BELOW = 4.0, 16.0, 33.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Path:
+class Path(Struct, frozen=True, kw_only=True):
     """A shape: SVG's `d`, the class of its look, and its description or an empty text."""
 
     d: str
@@ -27,8 +27,7 @@ class Path:
     words: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Label:
+class Label(Struct, frozen=True, kw_only=True):
     """A text whose start, middle or end (`anchor`) is at `x`; `kind` is the class of its look."""
 
     x: float
@@ -38,8 +37,7 @@ class Label:
     anchor: str = "middle"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True, kw_only=True):
     """A drawing of width `WIDTH`; paths come from back to front, below the labels, and `words` describe it."""
 
     title: str
@@ -54,8 +52,7 @@ class Plot:
         return self.height > _TALL
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """The area between the axes of a drawing, with the numbers at their ends."""
 
     height: float

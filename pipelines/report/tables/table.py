@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 # Next to the word, so that no verdict depends on colour alone.
 SYMBOLS = {
@@ -39,16 +40,14 @@ class Cell(NamedTuple):
     symbol: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """The head of a column; figures are aligned to the right."""
 
     title: str
     is_figure: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """A table whose first column names its rows; `is_facts` means only names and values."""
 
     caption: str

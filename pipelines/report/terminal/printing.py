@@ -6,8 +6,10 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.report.tables.table import Cell, Table
@@ -41,8 +43,7 @@ _LEAST_WIDTH = 20
 _MOST_DIGITS = 6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """The amount and the place of a command's output.
 
     `is_quiet` prints only the verdict, besides errors; `is_verbose` everything in full width. `to_stderr` is set if

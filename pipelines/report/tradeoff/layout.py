@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import SYMBOLS
@@ -29,8 +31,7 @@ _GLYPH, LINE = 7.3, 15.0
 _BESIDE_PLOT = 40.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """A variant's point, and the ends of its interval."""
 
     point: TradeoffPoint
@@ -40,8 +41,7 @@ class Mark:
     high: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Label:
+class Label(Struct, frozen=True, kw_only=True):
     """The name of a point or line, with a line from `(at_x, at_y)` to the middle of the text's left side."""
 
     text: str
@@ -51,8 +51,7 @@ class Label:
     is_marked: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """The chart; ticks are (position, text).
 
     `labels` come from the top, from `labels_left` to `right`. `bottom` is the lower end of plot and labels. `tolerance`
@@ -73,8 +72,7 @@ class Layout:
     labels_left: float = WIDTH + _BESIDE_PLOT
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Differences:
+class _Differences(Struct, frozen=True, kw_only=True):
     """The axis of differences: `left` to `right` hold the decades from `first` to `last`."""
 
     first: int
@@ -91,8 +89,7 @@ class _Differences:
         return self.left + min(1.0, max(0.0, part)) * (self.right - self.left)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Speeds:
+class _Speeds(Struct, frozen=True, kw_only=True):
     """The axis of speed-ups, from `low` at the bottom to `high` at the top, logarithmic."""
 
     low: float

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult, Speedup
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
@@ -13,8 +14,7 @@ from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed, speedup_words
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TradeoffPoint:
+class TradeoffPoint(Struct, frozen=True, kw_only=True):
     """A variant's point.
 
     `share` is the difference as a part of its nearest limit: 0 without any, infinite if it is not finite. `mark` is
@@ -28,8 +28,7 @@ class TradeoffPoint:
     mark: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tradeoff:
+class Tradeoff(Struct, frozen=True, kw_only=True):
     """The contents of the chart.
 
     `points` are variants that were both compared and benchmarked, `at` this point of the benchmark. `words` describe

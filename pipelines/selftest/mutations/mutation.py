@@ -6,9 +6,10 @@ The file made is a new one, checked to be valid.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, field
 
 from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.errors import InputFileError, UsageError
@@ -25,8 +26,7 @@ _T = TypeVar("_T")
 _NAMED = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MutationContext:
+class MutationContext(Struct, frozen=True, kw_only=True):
     """Facts about the model besides its graph.
 
     - `ids`: the largest valid id of each id input, or None. `seen_ids`: those in the samples.
@@ -50,8 +50,7 @@ class MutationContext:
         return items[int(self.random.integers(len(items)))]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mutated:
+class Mutated(Struct, frozen=True, kw_only=True):
     """The change that a mutation made, as text; `reached_by` are the inputs that show it, empty for any."""
 
     what: str
@@ -69,15 +68,13 @@ def need(found: _T | None, reason: str) -> _T:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class NotApplicable:
+class NotApplicable(Struct, frozen=True):
     """The reason why a model has nothing that this mutation could change."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mutation:
+class Mutation(Struct, frozen=True, kw_only=True):
     """A row of the table; `function(edit, context)` changes the model or returns why it cannot."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from msgspec import Struct
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -13,8 +14,7 @@ from paritygate.signature import Signature, rename_signature
 _ONNX_FILE = "model.onnx"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backend:
+class Backend(Struct, frozen=True, kw_only=True):
     """A backend of Triton."""
 
     name: str  # `backend` in a configuration

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
@@ -31,8 +32,7 @@ _ANY = -1
 _OPENVINO = "openvino"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True, kw_only=True):
     """One version of a model for a server."""
 
     artifact: Artifact
@@ -44,16 +44,14 @@ class ServedModel:
     tuned: TunedSettings = field(default_factory=TunedSettings)  # measured by tune
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
+class ModelConfig(Struct, frozen=True, kw_only=True):
     """A configuration under Triton's names, and notes on decisions with reasons."""
 
     data: Mapping[str, Any]
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WarmupInput:
+class WarmupInput(Struct, frozen=True, kw_only=True):
     """An input that the server is warmed up with."""
 
     name: str  # on the server

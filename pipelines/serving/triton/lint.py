@@ -10,8 +10,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.pipelines.serving.protobuf import ConfigError, data_of
 from paritygate.pipelines.serving.triton.backends import BACKENDS, model_file_of
@@ -31,8 +32,7 @@ _BYTES: Mapping[str, int] = {
 _SIDES = ("input", "output")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """A planned folder of a model, and facts on the model."""
 
     folder: str  # its name, which is the model's
@@ -54,8 +54,7 @@ class View:
         return [int(name) for name in self.folders if _VERSION.fullmatch(name)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """A broken rule and the message."""
 
     rule: str

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 
 _RELEASE = re.compile(r"[0-9]{2}\.(0[1-9]|1[0-2])")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnnxVersion:
+class OnnxVersion(Struct, frozen=True, kw_only=True):
     """The version of an ONNX file: of its representation (IR), and of the operators of ONNX's own domain."""
 
     ir: int
     opset: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerRelease:
+class ServerRelease(Struct, frozen=True, kw_only=True):
     """The ONNX Runtime of a release of Triton, and the newest versions of ONNX that it opens."""
 
     onnxruntime: str

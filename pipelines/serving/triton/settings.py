@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.text import StrEnum
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True, order=True):
     """The searched settings."""
 
     max_batch_size: int  # rows in one call; 0 without batching
@@ -40,8 +40,7 @@ class TunedUse(StrEnum):
     LEFT_OUT = "left out"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TunedSettings:
+class TunedSettings(Struct, frozen=True, kw_only=True):
     """The settings that `tune` measured of a model, beside its view."""
 
     use: TunedUse = TunedUse.NONE  # for the version that is served

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.codec import from_data
 from paritygate.errors import InputFileError
@@ -14,8 +14,7 @@ from paritygate.signature import Signature
 TUNED_FILE = "tuned.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tuned:
+class Tuned(Struct, frozen=True, kw_only=True):
     """Measured settings, and the variant that they were measured for."""
 
     digest: str  # of the variant

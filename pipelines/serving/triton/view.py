@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.artifact import Artifact
 from paritygate.batch import Arrays
@@ -35,8 +36,7 @@ _OURS = re.compile(r"[0-9a-f]{12}")
 _OF_WARMUP = re.compile(rf"{_WARMUP}/{_OURS.pattern}/{_INPUT}[0-9]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TritonView:
+class TritonView(Struct, frozen=True, kw_only=True):
     """A version of a model as a Triton server reads it: checked, and not written yet."""
 
     name: str  # of the model on the server

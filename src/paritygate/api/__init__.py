@@ -11,9 +11,10 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 import paritygate.errors
 from paritygate.batch import Batch
@@ -109,13 +110,11 @@ def _why(result: ComparisonResult, verdict: str) -> str:
     return f"{verdict}: {reason}" if reason else verdict
 
 
-class Comparison(ComparisonResult):
+class Comparison(ComparisonResult, frozen=True):
     """One candidate against one reference: verdict, exit code, and the measurements by outputs.
 
     `str` of it is the output of `compare --verbose`.
     """
-
-    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"<Comparison of {self.candidate.name} with {self.reference.name}: {self.verdict}, {self.rows} rows>"
@@ -366,7 +365,7 @@ _Result = TypeVar("_Result", "Comparison", "Outcome")
 
 def as_public(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
     """Return a result as the API's class with the same fields."""
-    return kind(**{item.name: getattr(found, item.name) for item in fields(found)})
+    return kind(**{name: getattr(found, name) for name in found.__struct_fields__})
 
 
 def texts(given: Sequence[str]) -> tuple[str, ...]:

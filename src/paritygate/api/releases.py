@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.pipelines.release import DEFAULT_REPOSITORY
@@ -27,8 +28,7 @@ def _place(root: str | os.PathLike[str]) -> Root:
     return root if isinstance(root, Path) else root_of(os.fspath(root))
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Struct, frozen=True):
     """A repository of releases in the folder `root`, or at an address such as `s3://models/prod`."""
 
     root: str | os.PathLike[str] = DEFAULT_REPOSITORY
@@ -48,8 +48,7 @@ class Repository:
         return Release(root=_place(self.root), details=show(_place(self.root), model, which))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class Release(Struct, frozen=True, kw_only=True):
     """One release of a repository; `details` has its manifest, numbers and history."""
 
     root: Root

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from paritygate.api import TIME_LIMIT_S, Comparison, ParityError, as_public, of_known_arguments, silent, texts
 from paritygate.errors import ExitCode
@@ -24,10 +25,9 @@ from paritygate.validate.probes.catalogue import probes_named
 __all__ = ["Outcome", "Plan", "Spec", "plan", "run"]
 
 
-class Outcome(RunOutcome):
+class Outcome(RunOutcome, frozen=True, kw_only=True):
     """The outcome of a run: exit code, verdicts, the comparison of every variant, the run folder, the release."""
 
-    __slots__ = ()
     results: Mapping[str, Comparison]
 
     def __repr__(self) -> str:

@@ -6,10 +6,11 @@ A library may silently ignore an unknown setting, and versions differ. So every 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.engine.library import DTYPE_OF_PRECISION, TENSORRT_RTX, EngineLibrary
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
@@ -20,8 +21,7 @@ from paritygate.precision import Precision
 _HIGHEST_OPTIMIZATION_LEVEL = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True, kw_only=True):
     """Features of one library."""
 
     library: str  # tensorrt or tensorrt-rtx

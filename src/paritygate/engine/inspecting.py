@@ -6,9 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.engine.builder_log import BuilderLog, make_logger, said
 from paritygate.engine.library import NUMPY_DTYPES, EngineLibrary
@@ -33,8 +34,7 @@ _WORDS: Mapping[str, str] = {
 _WORD = re.compile(r"[a-z0-9]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedEngine:
+class LoadedEngine(Struct, frozen=True, kw_only=True):
     """An engine in the memory of the GPU."""
 
     library: EngineLibrary  # that loaded it

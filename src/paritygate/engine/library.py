@@ -10,8 +10,9 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
+
+from msgspec import Struct
 
 from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
@@ -55,8 +56,7 @@ MOVING = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineLibrary:
+class EngineLibrary(Struct, frozen=True, kw_only=True):
     """One of the two libraries, imported."""
 
     name: str  # tensorrt or tensorrt-rtx

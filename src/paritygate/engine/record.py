@@ -7,9 +7,10 @@ and every run compares the two.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.codec import from_data, to_data
 from paritygate.engine.settings import EngineSettings, ProfileShapes
@@ -23,8 +24,7 @@ RECORD_FILE = "engine.json"
 _SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineRecord:
+class EngineRecord(Struct, frozen=True, kw_only=True):
     """The facts that the build of an engine recorded."""
 
     library: str  # tensorrt or tensorrt-rtx

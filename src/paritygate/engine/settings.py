@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -19,8 +20,7 @@ class HardwareCompatibility(StrEnum):
     SAME_COMPUTE_CAPABILITY = "same_compute_capability"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineSettings:
+class EngineSettings(Struct, frozen=True, kw_only=True):
     """The settings that an engine is built with."""
 
     workspace_mb: int | None = None  # most scratch memory of a layer, in MiB; None: the library's default
@@ -31,8 +31,7 @@ class EngineSettings:
     timing_cache: Path | None = None  # TensorRT: timings that speed up the next build
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileShapes:
+class ProfileShapes(Struct, frozen=True, kw_only=True):
     """The shapes of one input: the smallest, the one the engine is tuned for, the largest."""
 
     min: tuple[int, ...]

@@ -10,10 +10,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from paritygate.batch import Arrays, Batch
 from paritygate.models.example import dtype_of
@@ -36,8 +36,7 @@ _CHANNELS = (1, 3, 4)
 _Axis = tuple[str, int]
 
 
-@dataclass(kw_only=True, slots=True)
-class _Sizes:
+class _Sizes(Struct, kw_only=True):
     """The sizes of one axis in all rows: equal sizes in equal order have equal digests."""
 
     low: int
@@ -49,8 +48,7 @@ class _Sizes:
         self.digest.update(np.asarray(sizes, np.int64).tobytes())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeenSignature:
+class SeenSignature(Struct, frozen=True, kw_only=True):
     """Inputs and outputs as `rows` rows of the samples show them; a dim that never varies has that size."""
 
     signature: Signature
@@ -179,8 +177,7 @@ def _own_name(first: _Axis, word: str) -> str:
     return re.sub(r"\W", "_", f"{name}_{word or ('length' if axis == 1 else axis)}")
 
 
-@dataclass(kw_only=True, slots=True)
-class _Shapes:
+class _Shapes(Struct, kw_only=True):
     """The shapes of tensors in several answers; a size that varies is the dim that has this size in all of them."""
 
     dtypes: dict[str, str] = field(default_factory=dict)

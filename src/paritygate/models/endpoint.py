@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
@@ -38,8 +40,7 @@ class Protocol(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndpointLimits:
+class EndpointLimits(Struct, frozen=True, kw_only=True):
     """Limits on the requests of one process, so that a comparison is not an attack on the server."""
 
     requests: float = 100_000
@@ -49,8 +50,7 @@ class EndpointLimits:
     trials: float = 0  # 1 allows trials, which look for the cause of a failure
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """The address of a model on a server."""
 
     protocol: Protocol
@@ -129,7 +129,7 @@ def limits_of(given: Mapping[str, float]) -> EndpointLimits:
     Raises:
         UsageError: A name is unknown, or a limit is not above 0.
     """
-    names = [item.name for item in fields(EndpointLimits)]
+    names = list(EndpointLimits.__struct_fields__)
     for name, value in given.items():
         if name not in names:
             msg = f"endpoint limit {name!r} is not known (allowed: {', '.join(nearest_first(name, names))})"

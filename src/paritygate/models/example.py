@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import UsageError, ZeroRowsError
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Example:
+class Example(Struct, frozen=True, kw_only=True):
     """Real inputs that reveal the signature of a model."""
 
     inputs: Arrays  # of the first batch, by the names served

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
@@ -20,8 +22,7 @@ from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integ
 FIXED_SHAPE_FILE = "fixed-shape.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FixedShape:
+class FixedShape(Struct, frozen=True, kw_only=True):
     """The fixed dims of a model, and how inputs are brought to them."""
 
     dims: Mapping[str, int]  # the size of each fixed dim

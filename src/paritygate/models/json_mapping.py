@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+
+from msgspec import Struct, field
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.text import first_line, nearest_first
@@ -22,8 +23,7 @@ EXAMPLE = "{request: {inputs: {x: features}}, response: {outputs: {logits: score
 _HINT = f"write a mapping of the model's names to the server's fields, such as {EXAMPLE} (docs/endpoints.md)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JsonMapping:
+class JsonMapping(Struct, frozen=True, kw_only=True):
     """The fields of the inputs in a server's requests, and of the outputs in its answers.
 
     A field is a name, or several joined by dots, each within the one before; `.` is the whole.

@@ -9,8 +9,10 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.files import digest_of_file
@@ -24,8 +26,7 @@ from paritygate.signature import Signature, rename_signature
 _OBJECTS: ContextVar[Mapping[str, Any]] = ContextVar("live_objects")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedModel:
+class LoadedModel(Struct, frozen=True, kw_only=True):
     """A model that can be converted or run."""
 
     ref: ModelRef  # its kind known

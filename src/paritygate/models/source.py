@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
@@ -76,8 +78,7 @@ _ARCHIVES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelRef:
+class ModelRef(Struct, frozen=True, kw_only=True):
     """A model that is named and not loaded yet, with everything that another process needs to open it.
 
     The kind is CALLABLE until a child process called it, and LIVE until the object of Python code was inspected.

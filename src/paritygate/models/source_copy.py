@@ -10,10 +10,11 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.codec import to_data
@@ -29,8 +30,7 @@ CODE_FOLDER = "code"
 _AGAIN = "make it again with: convert-and-validate export"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceCopy:
+class SourceCopy(Struct, frozen=True, kw_only=True):
     """The content of `source.json`."""
 
     text: str  # module:callable

@@ -8,10 +8,11 @@ stored as float32.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
@@ -34,8 +35,7 @@ _BF16_SPARE_BITS = np.uint32((1 << 16) - 1)
 _TABLE_STEPS = np.float32(8)
 
 
-@dataclass(slots=True)
-class _Counts:
+class _Counts(Struct):
     """Elements by the stored precision, and how many float32 ones fit into a lower one."""
 
     fp16: int = 0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays, Batch
-from paritygate.codec import to_data
+from paritygate.codec import read_as, to_data
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison, Refusal
 from paritygate.validate.measure.parts import states
-from paritygate.validate.measure.parts.state_data import Counts, Number, dense, read, sparse, spelled
+from paritygate.validate.measure.parts.state_data import Counts, Number, dense, sparse, spelled
 from paritygate.validate.measure.row_pattern import RowPattern
 from paritygate.validate.measure.statistics import DiffState
 from paritygate.validate.words.sentence import Words
@@ -83,21 +83,21 @@ class ExactComparison(OutputComparison):
         for name, sketch in self._sketches.items():
             states.read_sketch(sketch, data["sketches"][name])
             octaves = self.states[name].histogram.octaves()
-            self._octaves[name] = dense(read(Counts, data["octaves"][name]), octaves.shape)
+            self._octaves[name] = dense(read_as(Counts, data["octaves"][name]), octaves.shape)
         self.patterns = {name: states.pattern_of(data["patterns"][name]) for name in self._known(data["patterns"])}
         self._folded = {name: states.decisions_of(data["decisions"][name]) for name in self._known(data["decisions"])}
-        for check, output, count, details in read(list[_Violation], data["violations"]):
+        for check, output, count, details in read_as(list[_Violation], data["violations"]):
             self._violation_counts[check, output] = count
             self._violations[check, output] = details
-        self._refused = read(list[Refusal], data["refused"])
-        self._lists = read(dict[str, int], data["lists"])
+        self._refused = read_as(list[Refusal], data["refused"])
+        self._lists = read_as(dict[str, int], data["lists"])
         self._refused_count, self._rows, self._batches, self.passes, self.mismatched_elsewhere = (
-            read(int, data[name]) for name in ("refused_count", "rows", "batches", "passes", "mismatched")
+            read_as(int, data[name]) for name in ("refused_count", "rows", "batches", "passes", "mismatched")
         )
-        self.by_pass = read(dict[str, list[dict[str, int]]], data["by_pass"])
-        self._repeats = read(dict[str, tuple[Number, Number]], data["repeats"])
+        self.by_pass = read_as(dict[str, list[dict[str, int]]], data["by_pass"])
+        self._repeats = read_as(dict[str, tuple[Number, Number]], data["repeats"])
         self._known({**self.by_pass, **self._repeats})
-        self._other_rows = {name: np.zeros(0, dtype=np.int64) for name in read(list[str], data["by_row"])}
+        self._other_rows = {name: np.zeros(0, dtype=np.int64) for name in read_as(list[str], data["by_row"])}
 
     def _known(self, data: Mapping[str, Any]) -> list[str]:
         """Return the names of outputs in JSON data; raise ValueError for one that is not compared."""

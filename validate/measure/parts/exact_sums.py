@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.validate.measure.parts.state_data import Number, read, spelled
+from paritygate.codec import read_as
+from paritygate.validate.measure.parts.state_data import Number, spelled
 
 # A number without rounding; a float only where it is not finite.
 Exact = Fraction | float
@@ -99,11 +100,11 @@ class ExactSums:
 
     def read(self, data: Mapping[str, Any]) -> None:
         """Add the sums that `to_data` wrote; raise ValueError for anything else."""
-        texts = read(list[str], data["sums"])
+        texts = read_as(list[str], data["sums"])
         if len(texts) != len(self._whole):
             raise ValueError(f"{len(texts)} sums where {len(self._whole)} are expected")
         self._whole = [one + _whole_of(text) for one, text in zip(self._whole, texts, strict=True)]
-        for at, number in read(list[tuple[int, Number]], data["odd"]):
+        for at, number in read_as(list[tuple[int, Number]], data["odd"]):
             self._odd[at] += number
 
 

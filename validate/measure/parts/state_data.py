@@ -6,16 +6,14 @@ import base64
 import binascii
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from paritygate.codec import UnreadError, read_as
 from paritygate.validate.measure.figures import WorstRow
-
-_T = TypeVar("_T")
 
 # JSON has no text for these numbers.
 _ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -29,7 +27,7 @@ class _AnyNumber:
     @staticmethod
     def read(value: float | str) -> float:
         if isinstance(value, str) and value not in _ODD:
-            raise UnreadError
+            raise UnreadError(f"is {value!r}, not a number")
         return _ODD[value] if isinstance(value, str) else value
 
 
@@ -48,15 +46,6 @@ def spelled(data: Any) -> Any:  # noqa: ANN401 - JSON data
     return [spelled(item) for item in data] if isinstance(data, list | tuple) else data
 
 
-def read(kind: type[_T] | Any, data: object) -> Any:  # noqa: ANN401 - of the kind, which may be a union
-    """Return the object of a type that the data describe; raise ValueError if they do not."""
-    try:
-        return read_as(kind, data)
-    except UnreadError as err:
-        shown = repr(data)
-        raise ValueError(f"a value is not as expected: {shown[:40]}") from err
-
-
 def fields_data(state: object, kinds: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a table names as JSON data; numbers without a text in JSON become one."""
     return {name: spelled(getattr(state, name)) for name in kinds}
@@ -64,7 +53,7 @@ def fields_data(state: object, kinds: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_fields(kinds: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that `fields_data` wrote; raise ValueError or KeyError for anything else."""
-    return {name: read(kind, data[name]) for name, kind in kinds.items()}
+    return {name: read_as(kind, data[name]) for name, kind in kinds.items()}
 
 
 def row_data(row: WorstRow) -> list[Any]:
@@ -103,6 +92,6 @@ def packed(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> str:
 def unpacked(text: object, dtype: type[np.generic]) -> NDArray[Any]:
     """Return the array of a text that `packed` returned; raise ValueError for another text."""
     try:
-        return np.frombuffer(base64.b64decode(read(str, text), validate=True), dtype=dtype)
+        return np.frombuffer(base64.b64decode(read_as(str, text), validate=True), dtype=dtype)
     except binascii.Error as err:
         raise ValueError(str(err)) from err

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
+from paritygate.codec import read_as
 from paritygate.validate.measure import statistics
 from paritygate.validate.measure.flips import DecisionState
 from paritygate.validate.measure.histogram import BINS, Histogram
@@ -24,7 +25,6 @@ from paritygate.validate.measure.parts.state_data import (
     Row,
     dense,
     fields_data,
-    read,
     read_fields,
     row_data,
     row_of,
@@ -147,25 +147,25 @@ def differences_data(state: DiffState) -> dict[str, Any]:
 def differences_of(data: Mapping[str, Any], profile: OutputProfile, limits: Limits) -> DiffState:
     """Return the state that `differences_data` wrote; raise ValueError or KeyError for anything else."""
     state = statistics.empty(profile, limits)
-    count = np.array(read(list[float], data["count"]), dtype=np.float64)
+    count = np.array(read_as(list[float], data["count"]), dtype=np.float64)
     if count.shape != state.count.shape:
         raise ValueError(f"{count.size} channels where the output has {state.count.size}")
     names = ("in_limits", "max_row_rel_diff", "limit", "row_id")
-    found = {name: read(list[_ROW_DIFFERENCE], data[name]) for name in ("nearest_row", "nearest_bounded_row")}
+    found = {name: read_as(list[_ROW_DIFFERENCE], data[name]) for name in ("nearest_row", "nearest_bounded_row")}
     furthest: dict[str, Any] = {
         name: RowDifference(**dict(zip(names, rows[0], strict=True))) if rows else None for name, rows in found.items()
     }
-    fills, nearest = read(list[tuple[str, Number]], data["first_wrong_fill"]), read(list[Row], data["nearest"])
+    fills, nearest = read_as(list[tuple[str, Number]], data["first_wrong_fill"]), read_as(list[Row], data["nearest"])
     return replace(
         state,
         **read_fields(_DIFFERENCES, data),
         count=count,
         first_wrong_fill=fills[0] if fills else None,
         **furthest,
-        histogram=Histogram.of(dense(read(Counts, data["histogram"]), (BINS,))),
-        limit_histogram=Histogram.of(dense(read(Counts, data["limit_histogram"]), (BINS,))),
+        histogram=Histogram.of(dense(read_as(Counts, data["histogram"]), (BINS,))),
+        limit_histogram=Histogram.of(dense(read_as(Counts, data["limit_histogram"]), (BINS,))),
         nearest=row_of(nearest[0]) if nearest else None,
-        worst=list(map(row_of, read(list[Row], data["worst"]))),
+        worst=list(map(row_of, read_as(list[Row], data["worst"]))),
     )
 
 
@@ -184,18 +184,18 @@ def pattern_data(pattern: RowPattern) -> dict[str, Any]:
 
 def pattern_of(data: Mapping[str, Any]) -> RowPattern:
     """Return the pattern that `pattern_data` wrote; raise ValueError or KeyError for anything else."""
-    ends = {name: read(tuple[Number, Number], data[name]) for name in _ENDS}
+    ends = {name: read_as(tuple[Number, Number], data[name]) for name in _ENDS}
     counts: dict[str, Any] = {
-        **{name: Counter(dict(read(Counts, data[name]))) for name in _BY_NUMBER},
-        **{name: Counter(read(dict[str, int], data[name])) for name in _BY_NAME},
+        **{name: Counter(dict(read_as(Counts, data[name]))) for name in _BY_NUMBER},
+        **{name: Counter(read_as(dict[str, int], data[name])) for name in _BY_NAME},
         **{name: Ends(low=low, high=high) for name, (low, high) in ends.items()},
     }
     return RowPattern(
         **read_fields(_PATTERN, data),
         **counts,
-        by_channel=np.array(read(list[int], data["by_channel"]), dtype=np.int64),
-        moved=dict(read(Counts, data["moved"])),
-        growth=Growth(count=read(float, data["rows_with_length"])),
+        by_channel=np.array(read_as(list[int], data["by_channel"]), dtype=np.int64),
+        moved=dict(read_as(Counts, data["moved"])),
+        growth=Growth(count=read_as(float, data["rows_with_length"])),
     )
 
 
@@ -213,9 +213,9 @@ def decisions_of(data: Mapping[str, Any]) -> DecisionState:
     """Return the state that `decisions_data` wrote; raise ValueError or KeyError for anything else."""
     return DecisionState(
         **read_fields(_DECISIONS, data),
-        classes=dict(read(Counts, data["classes"])),
-        flipped_elsewhere=read(int, data["flipped"]),
-        outside_elsewhere=read(int, data["outside"]),
+        classes=dict(read_as(Counts, data["classes"])),
+        flipped_elsewhere=read_as(int, data["flipped"]),
+        outside_elsewhere=read_as(int, data["outside"]),
     )
 
 
@@ -235,10 +235,12 @@ def read_sketch(sketch: Sketch, data: Mapping[str, Any]) -> None:
     """Add what `sketch_data` wrote to an empty drawing; raise ValueError or KeyError for anything else."""
     if sketch.grid is not None:
         shape = sketch.grid.values.shape
-        sketch.grid.values, sketch.grid.flips = (dense(read(Counts, data[name]), shape) for name in ("values", "flips"))
-        sketch.grid.not_finite = read(int, data["not_finite"])
+        sketch.grid.values, sketch.grid.flips = (
+            dense(read_as(Counts, data[name]), shape) for name in ("values", "flips")
+        )
+        sketch.grid.not_finite = read_as(int, data["not_finite"])
     for name, own in (("by_row", sketch.by_row), ("by_length", sketch.by_length)):
-        width, largest = read(tuple[int, list[Number]], data[name])
+        width, largest = read_as(tuple[int, list[Number]], data[name])
         if not 1 <= width <= _WIDEST or width & (width - 1) or len(largest) > own.most:
             raise ValueError(f"{len(largest)} bins of width {width}, of {own.most} at most")
         own.take_in(Maxima(most=own.most, width=width, largest=np.array(largest, dtype=np.float64)))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.text import one_or_many
@@ -42,16 +42,14 @@ def features_in_words(columns: Sequence[int]) -> str:
     return f"in {one_or_many(len(columns), 'feature', 'features')} {', '.join(map(str, columns))}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Question:
+class _Question(Struct, frozen=True, kw_only=True):
     """A value, and the feature to put it into (None: all features)."""
 
     value: float
     column: int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
+class _Kind(Struct, frozen=True, kw_only=True):
     """The properties that all values of one batch share."""
 
     about: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays
@@ -84,8 +85,7 @@ def _by_feature(seen: InputSurvey, sums: _Sums) -> NDArray[np.float64]:
     return np.array([[column[row % len(column)] for column in columns] for row in range(_ROWS)])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sums:
+class _Sums(Struct, frozen=True, kw_only=True):
     """The values that float32 sums exactly along any axes of a row.
 
     A sum may cover any of `counts` values. The sum of a row is exact where a value has at most `bits` significant bits.
@@ -158,8 +158,7 @@ def _bits_of(value: float) -> int:
     return (whole // (whole & -whole)).bit_length() if whole else 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Flat:
+class _Flat(Struct, frozen=True, kw_only=True):
     rows: Rows
     name: str
     at: Sequence[int]

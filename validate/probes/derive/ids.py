@@ -6,10 +6,10 @@ Where the table is small enough for the allowed rows, every id runs once, in row
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.keys import of_keys

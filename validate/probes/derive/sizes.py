@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.validate.probes.derive.summed_dims import Sum, sums_of
 from paritygate.validate.probes.inputs.probe import ProbeContext
@@ -31,8 +33,7 @@ _FAR_FACTOR_OF_TWO = 4
 _NO_NAME = re.compile(r"\?.*|unk__\d+|unknown\w*|DynamicDimension\.\d+|dynamic_axes_\d+|None")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenDim:
+class OpenDim(Struct, frozen=True, kw_only=True):
     """An open dim of the inputs, other than that of the rows.
 
     - `is_named`: the model has a name for it that no tool invented.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # A dim is identified by its places (input, axis).
 _Places = tuple[tuple[str, int], ...]
@@ -15,8 +16,7 @@ _Sizes = tuple[int, ...]
 _SHAPES_OF_A_STEP = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True, kw_only=True):
     """The parts of a dim that is a sum: the places of the other dims, and a constant.
 
     `is_sure` where its name shows it, or samples of several shapes do: one shape may fit by chance.

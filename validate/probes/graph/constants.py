@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.models.onnx.graph import attribute_of, stored_tensors
 
@@ -20,8 +20,7 @@ _KEEPING = frozenset({"Cast", "DequantizeLinear", "Identity"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constants:
+class Constants(Struct, frozen=True, kw_only=True):
     """The shapes of a graph's constants, and the values of those that are small and in the file itself."""
 
     sizes: Mapping[str, tuple[int, ...]]

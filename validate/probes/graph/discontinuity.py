@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 
@@ -31,16 +32,14 @@ _PASSING = frozenset(
 _EXACT = frozenset({"And", "IsInf", "IsNaN", "Not", "Or", "OneHot", "Shape", "Size", "Xor"}) | _COMPARING
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Steadiness:
+class Steadiness(Struct, frozen=True, kw_only=True):
     """A computation: exact if it rounds and compares nothing computed, level if it has no divisor or norm."""
 
     is_exact: bool
     is_level: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True, kw_only=True):
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -7,8 +7,10 @@ the boundaries of each division are values of the input itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.models.onnx.graph import attribute_of
 from paritygate.validate.probes.graph.constants import Constants
@@ -32,8 +34,7 @@ _LARGEST = 1 << _BITS
 _NEAR = 1e-6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Value:
+class _Value(Struct, frozen=True, kw_only=True):
     """A tensor as a function of an input x: `floor((scale * x - offset) / step)`, or the quotient itself.
 
     `columns` is None for all features, or unknown ones. `is_quotient` means a float quotient that is not yet rounded.

@@ -6,10 +6,11 @@ The flow keeps which features they are, so that each table is known by the colum
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.models.onnx.graph import attribute_of
 from paritygate.validate.probes.graph.constants import Constants
@@ -33,8 +34,7 @@ _ROUNDED_BY = {"Cast": 0.0, "Ceil": 0.0, "Floor": 0.0, "Round": 0.5}
 _MOST_COLUMNS = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputFlow:
+class InputFlow(Struct, frozen=True, kw_only=True):
     """The values of an input that a tensor holds: as they are, `scale * value + shift`, or the whole number below that.
 
     - `columns`: the features; None for all, or unknown. `width`: the input's number of features; None if open.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.models.onnx.graph import attribute_of, nodes_in, subgraphs_of
 from paritygate.validate.probes.graph.constants import Constants
@@ -43,8 +45,7 @@ _COMPUTED: Mapping[str, Callable[[float, float], float]] = {
 _ATTENTION_MASK = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Masking:
+class Masking(Struct, frozen=True, kw_only=True):
     """A graph's use of an input of zeros and ones: whether it masks at 0, and why it is not a mask even so."""
 
     leaves_out: bool = False
@@ -59,8 +60,7 @@ class Masking:
 NO_MASKING = Masking()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Tensor:
+class _Tensor(Struct, frozen=True, kw_only=True):
     """A tensor's values where the input is 0 and where it is 1 (None: open), and whether it depends on fed values."""
 
     at_zero: float | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.models.onnx.graph import attribute_of
 from paritygate.validate.probes.graph.constants import Constants
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
 _Range = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lookup:
+class Lookup(Struct, frozen=True, kw_only=True):
     """A table that values of an input index.
 
     `low` and `high` are the values for its first and last row. `columns` is None for all features, or unknown ones;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.validate.probes.graph.constants import Constants, constants_of
 from paritygate.validate.probes.graph.discontinuity import goes_on_with_choices
@@ -36,8 +38,7 @@ _PLACES: Mapping[str, frozenset[int]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphUse:
+class GraphUse(Struct, frozen=True, kw_only=True):
     """The use of one input, as far as it can be followed through casts and changes of shape.
 
     - `table_rows`: rows of the constant table that it indexes, shared by all its tables; `first_id` takes the first.

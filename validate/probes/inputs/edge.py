@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.text import StrEnum
 
@@ -23,8 +24,7 @@ class OutOfSampleKind(StrEnum):
     ROUNDED = "rounded"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True, kw_only=True):
     """Rows of a batch that are unlike every sample in one way.
 
     `input` is empty where no input differs. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec if a

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 
@@ -11,8 +12,7 @@ from paritygate.batch import Arrays
 _LEAST_VALUES = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """Two inputs of one shape: the values of `first` never exceed those of `second`, and never equal them if strict."""
 
     first: str

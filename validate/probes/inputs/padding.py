@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from paritygate.text import StrEnum
 
@@ -26,8 +27,7 @@ class Padding(StrEnum):
     EMPTY = "empty"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaddingSeen:
+class PaddingSeen(Struct, frozen=True, kw_only=True):
     """The kinds of padding in the samples, in the order of `Padding`; the fewest and most real positions of a row."""
 
     kinds: tuple[Padding, ...] = ()

@@ -7,10 +7,11 @@ outputs are dropped. Every candidate then runs the same batches under the same l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays
 from paritygate.signature import Dim, Signature
@@ -30,8 +31,7 @@ LARGEST_OF_FP16 = 65504
 _NUMERIC = frozenset({Role.IMAGE, Role.LENGTH, Role.NUMBER})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeBatch:
+class ProbeBatch(Struct, frozen=True, kw_only=True):
     """The inputs of one call, by name, with what a correct candidate may do on them.
 
     - `about`: what is special about them, such as `row 12 alone`. `note`: what the probe leaves out.
@@ -68,8 +68,7 @@ class ProbeBatch:
     moved_alike: Callable[[bool], Iterable[Sequence[Arrays]]] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeContext:
+class ProbeContext(Struct, frozen=True, kw_only=True):
     """The inputs of a probe's derivation: served names, declared dims, roles, survey, seed, and about how many rows."""
 
     signature: Signature

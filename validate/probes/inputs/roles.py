@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from paritygate.text import StrEnum
 from paritygate.validate.probes.inputs.padding import Padding
@@ -34,8 +34,7 @@ class Form(StrEnum):
     FIXED = "fixed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeclaredRole:
+class DeclaredRole(Struct, frozen=True, kw_only=True):
     """The user's declarations about one input; None where nothing is declared.
 
     What is declared to occur must hold even without a sample; what is declared not to occur does not run. `of` is the
@@ -55,8 +54,7 @@ class DeclaredRole:
     infinity: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputRole:
+class InputRole(Struct, frozen=True, kw_only=True):
     """The role of one input, and what the graph and the samples show about it.
 
     - `why`: the reason for the role, such as `it indexes a table of 8002 rows`.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays
 from paritygate.validate.probes.inputs.orders import Order
@@ -23,8 +24,7 @@ SURVEY_FILE, SURVEY = "inputs.json", "inputs"
 _FEATURES_STORED = 512
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputSurvey:
+class InputSurvey(Struct, frozen=True, kw_only=True):
     """The values and shapes seen of one input.
 
     - `has_rows`: the first axis holds the rows. `low`, `high`: finite values; None if there are none, or for texts.
@@ -140,8 +140,7 @@ def _slack(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> NDArray[np.
     return slack
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True):
     """Real rows whose inputs have the same shapes, so that they fit into one batch.
 
     `ids` are positions in the samples, from 0, because the rows' own ids are user data. Inputs not in `with_rows` have
@@ -158,16 +157,14 @@ class Rows:
         return {name: array[chosen] if name in self.with_rows else array for name, array in self.inputs.items()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredSurvey:
+class StoredSurvey(Struct, frozen=True, kw_only=True):
     """The survey of the samples that a release was judged on, without any row of them."""
 
     rows: int
     inputs: Mapping[str, InputSurvey]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True, kw_only=True):
     """The contents of the samples: the smallest and largest batch, and real rows by shape, the largest group first."""
 
     rows: int

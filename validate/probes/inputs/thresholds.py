@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _Columns = tuple[int, ...] | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Threshold:
+class Threshold(Struct, frozen=True, kw_only=True):
     """A number that the values of an input are compared with, or clipped to, before any arithmetic.
 
     `columns`: the features that meet it; None for any. `is_equality`: the graph tests for it, as for a code of missing
@@ -25,8 +24,7 @@ class Threshold:
     is_level: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Buckets:
+class Buckets(Struct, frozen=True, kw_only=True):
     """The rounding of values into bucket `floor(scale * value + shift) + after`, where `scale` is never 0.
 
     `rows`: rows of the table that the bucket indexes; None for no table. `columns`: None for any feature. `is_exact`:
@@ -41,16 +39,14 @@ class Buckets:
     is_exact: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True, kw_only=True):
     """The keys of a table in which the values of an input are looked up; `columns` is None for any feature."""
 
     values: tuple[str | float, ...]
     columns: _Columns = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Division:
+class Division(Struct, frozen=True, kw_only=True):
     """A division of whole numbers: its result jumps where `scale * value - offset` is a multiple of `step`.
 
     `step` is at least 2, `scale` never 0; `columns` is None for any feature. `is_float`: with float arithmetic.

@@ -9,10 +9,11 @@ import functools
 import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Arrays
@@ -43,8 +44,7 @@ _ROWS_OF_ONE = 64
 _BYTES = 64 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RerunBatch:
+class RerunBatch(Struct, frozen=True, kw_only=True):
     """A batch to repeat.
 
     `first` is the candidate's first output; None where it refused. `is_failed`: its own probe fails by it, so that only
@@ -58,8 +58,7 @@ class RerunBatch:
     is_judged: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionPlan:
+class SessionPlan(Struct, frozen=True, kw_only=True):
     """The needs of session probes besides the candidate.
 
     - `why_not_at_once`, `why_not_plain`, `why_not_afresh`: why a probe cannot run, or empty.

@@ -8,10 +8,11 @@ follow a straight line. If they do not, they depend on what rounding leaves of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, UsageError
@@ -42,8 +43,7 @@ def moved_in_limits(found: Arrays, outputs: Arrays, profiles: Profiles, precisio
     return max(ratios, default=0.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlatRows:
+class FlatRows(Struct, frozen=True, kw_only=True):
     """Flat rows with the reference's outputs, and series of the rows moved by steps; one straight one is enough."""
 
     inputs: Arrays

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import EndpointLimits
@@ -21,8 +22,7 @@ _DESCRIPTION = 16 * _MIB
 _REFERENCE: ContextVar[int | None] = ContextVar("reference_bytes", default=None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnswerSize:
+class AnswerSize(Struct, frozen=True, kw_only=True):
     """The most bytes of an answer, the reason (the end of a message), and a hint where answers have to be larger."""
 
     most: int

@@ -18,9 +18,10 @@ import time
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from msgspec import Struct, field
 
 # Reasons why an exchange ended, as the end of a message.
 CLOSED = "it closed the connection without an answer"
@@ -55,8 +56,7 @@ class BrokenAnswerError(Exception):
         self.is_gone = is_gone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True, kw_only=True):
     """A request to send."""
 
     method: str
@@ -65,8 +65,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(Struct, frozen=True, kw_only=True):
     """An answer; the names of headers are in lower case."""
 
     status: int

@@ -9,9 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from paritygate.batch import Arrays
 from paritygate.errors import BackendError, MeasurementError, ParitygateError
@@ -44,16 +45,14 @@ _DIGITS = 20
 _HINT = "the protocol is the Open Inference Protocol, version 2"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """A request as it is sent."""
 
     body: bytes
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """An answer as received: JSON of some length, followed by bytes."""
 
     length: int

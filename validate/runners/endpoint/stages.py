@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.addresses import shown_address
@@ -26,8 +27,7 @@ from paritygate.validate.runners.function import open_model as open_function
 from paritygate.validate.runners.runner import describe_arrays
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """A named step: `call` takes what the step before returned, and the first one the inputs by name."""
 
     name: str

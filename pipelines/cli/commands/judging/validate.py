@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.formats import Result, format_option

@@ -63,8 +63,9 @@ def command(
       convert-and-validate endurance http://127.0.0.1:8000/v2/models/scores \\
         --against scores@prod --samples inputs.npz --minutes 10 --rate 50
     """
-    from dataclasses import replace
     from urllib.parse import urlsplit
+
+    from msgspec.structs import replace
 
     from paritygate.errors import UsageError
     from paritygate.pipelines.live.endurance import endurance

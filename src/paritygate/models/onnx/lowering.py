@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lowering:
+class Lowering(Struct, frozen=True, kw_only=True):
     """The positions of the FP32 inputs and outputs of a node that are of a lower precision once it is converted."""
 
     inputs: frozenset[int]

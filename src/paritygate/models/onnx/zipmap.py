@@ -6,10 +6,10 @@ It only names the columns of a table of numbers. That table is compared and serv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from paritygate.errors import InputFileError
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 _DOMAIN, _OPERATOR = "ai.onnx.ml", "ZipMap"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ZipMap:
+class ZipMap(Struct, frozen=True, kw_only=True):
     """A ZipMap that makes an output: its input `table`, one column a class, and the classes of the columns."""
 
     table: str

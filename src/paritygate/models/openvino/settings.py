@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from paritygate.errors import BackendError, InputFileError, NotRunHereError
 from paritygate.files import parse_json
@@ -85,8 +86,7 @@ def read_settings(path: Path) -> Mapping[str, Any] | None:
     return {PRECISION_HINT: DEFAULT_HINT, **properties}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompiledOpenvino:
+class CompiledOpenvino(Struct, frozen=True, kw_only=True):
     """A compiled model, and the settings read back from it."""
 
     model: Any  # an openvino.CompiledModel

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow
@@ -109,8 +110,7 @@ def _specs(tensors: Mapping[str, Any]) -> list[TensorSpec]:
     return specs
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedFunction:
+class SavedFunction(Struct, frozen=True, kw_only=True):
     """One signature of a loaded SavedModel."""
 
     signature: Signature  # as of signature_of_savedmodel

@@ -5,9 +5,10 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from paritygate.backends import backend_state, require_backend
 from paritygate.batch import Arrays
@@ -23,8 +24,7 @@ _DELEGATE = "DELEGATE"
 _FLEX = "Flex"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TfliteModel:
+class TfliteModel(Struct, frozen=True, kw_only=True):
     """One signature of a TFLite file in an interpreter, which serves one call at a time."""
 
     signature: Signature  # each side sorted by name, open dims named by name_unknown_dims

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.models.weights import WeightTally
@@ -29,8 +29,7 @@ _NEARLY_ALL = 0.9
 _SUBSTANTIAL = 0.1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorFacts:
+class TensorFacts(Struct, frozen=True, kw_only=True):
     """A tensor as the file describes it."""
 
     type: int  # number of its type

@@ -9,8 +9,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError
@@ -28,8 +29,7 @@ _TENSOR_PARTS = ("torch._utils ", "torch.storage ", "torch._tensor ", "collectio
 _SCRIPT_HINT = "give module:callable, a function that builds the module and loads its weights, or save TorchScript"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaidNames:
+class SaidNames(Struct, frozen=True, kw_only=True):
     """Names of inputs and outputs inside a PyTorch file.
 
     Attributes:

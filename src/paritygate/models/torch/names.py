@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from paritygate.errors import UsageError
 from paritygate.models.named_call import check_rename, source_names
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 _DECLARE = "declare model.inputs and model.outputs in a spec, and use: convert-and-validate run SPEC"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownNames:
+class KnownNames(Struct, frozen=True, kw_only=True):
     """The sources of names for a PyTorch file."""
 
     file: Path  # for messages

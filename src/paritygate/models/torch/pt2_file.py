@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from paritygate.backends import require_backend
 from paritygate.errors import InputFileError, UsageError
@@ -98,8 +99,7 @@ def _input_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     return tuple(str(names[index]) for index in range(in_spec.num_leaves))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Tensor:
+class _Tensor(Struct, frozen=True, kw_only=True):
     """A placeholder for one tensor of a program: its position, dtype and shape."""
 
     position: int
@@ -107,8 +107,7 @@ class _Tensor:
     shape: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interface:
+class Interface(Struct, frozen=True, kw_only=True):
     """The positions of a signature's tensors in a program, whose tensors have an order and no names."""
 
     signature: Signature  # the one served
