@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from limits.pairs import Arrays, Pair, read_pairs
 from limits.planted import FAULTS, faulty_pairs
+from msgspec.structs import replace
 
 from paritygate.batch import Batch
 from paritygate.errors import ParitygateError

@@ -12,13 +12,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from diagnose import FAULTS, cnn, scrambled, transformer
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch

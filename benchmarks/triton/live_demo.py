@@ -15,12 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
 from demo import MODEL, SAMPLES, call, command_of, publish, released, say
 from mirroring_proxy import mirroring, proxy_program
+from msgspec.structs import replace
 from running import running
 from triton_server import TritonServer, free_ports, shadow_of, why_no_server
 

@@ -16,9 +16,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from paritygate.pipelines.serving.place import digest_of
 from paritygate.pipelines.serving.protobuf import text_of

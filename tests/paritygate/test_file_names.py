@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.errors import ArtifactIntegrityError, InputFileError

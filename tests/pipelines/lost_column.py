@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from paritygate.artifact import file_digests
 from paritygate.pipelines import run_spec

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from tests.processes import is_alive, wait_until
 from tests.servers.conftest import environment_of, inputs
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from tests.pipelines.repository.servers import BUCKET, seaweedfs
 from tests.triton.conftest import GOLDEN
 from tests.triton.test_triton_traffic import Traffic

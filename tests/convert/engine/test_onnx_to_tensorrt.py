@@ -4,13 +4,13 @@ which share the API, stand in for TensorRT; an engine of TensorRT itself is buil
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import onnx
 import pytest
+from msgspec.structs import replace
 from tests.convert.conftest import Bench, sign
 
 from paritygate.convert.conversion import ConversionJob

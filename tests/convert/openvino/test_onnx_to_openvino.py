@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tests.convert.conftest import Bench, Converted, sign

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.convert.conftest import Bench, Lazy, assert_near
 
 from paritygate.convert.checked import convert_and_check

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.convert.conftest import Bench, assert_near, sign
 
 from paritygate.convert.torch import torch_to_onnx

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 
 from paritygate.backends import install_command
@@ -110,7 +110,7 @@ def test_a_dim_fixed_at_no_size_stays_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [_RECORD, dataclasses.replace(_RECORD, built_on=None, dtype_counts={}, settings=EngineSettings())]
+    "record", [_RECORD, msgspec.structs.replace(_RECORD, built_on=None, dtype_counts={}, settings=EngineSettings())]
 )
 def test_a_record_is_read_as_it_was_written(tmp_path: Path, record: EngineRecord) -> None:
     record.save(tmp_path / ENGINE_FILE)
@@ -185,7 +185,7 @@ def test_every_entry_of_a_record_is_needed(tmp_path: Path) -> None:
     _RECORD.save(tmp_path / ENGINE_FILE)
     data = json.loads((tmp_path / RECORD_FILE).read_text(encoding="utf-8"))
 
-    for name in (field.name for field in dataclasses.fields(EngineRecord)):
+    for name in EngineRecord.__struct_fields__:
         (tmp_path / RECORD_FILE).write_text(json.dumps({key: data[key] for key in data if key != name}))
         with pytest.raises(InputFileError, match=f"{name} is missing"):
             EngineRecord.load(tmp_path / ENGINE_FILE)

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import file_digests

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec.structs
 import numpy as np
 import pytest
 import yaml
@@ -126,7 +126,7 @@ def test_a_row_that_stands_twice_is_left_out_twice(tmp_path: Path) -> None:
     rows = _normal(100, seed=1)
     np.savez(tmp_path / "inputs.npz", x=np.concatenate([rows, rows[::-1]]))
     resolved = _spec(tmp_path, targets=["onnx-int8"])
-    request = dataclasses.replace(
+    request = msgspec.structs.replace(
         _request(tmp_path), source=resolved.calibration_samples(), compared=resolved.samples()
     )
     opened = open_calibration(request, _SIGNATURE)
@@ -179,7 +179,7 @@ def test_rows_are_found_again_whatever_each_source_pads_them_with(tmp_path: Path
         SampleSource(text=f"{name}.jsonl", folder=tmp_path, batch_size=4, pad={"x": pad})
         for name, pad in zip(("calibration", "inputs"), pads, strict=True)
     )
-    request = dataclasses.replace(_request(tmp_path), source=source, compared=compared)
+    request = msgspec.structs.replace(_request(tmp_path), source=source, compared=compared)
 
     calibration = open_calibration(request, signature).calibration
 
@@ -284,7 +284,7 @@ def test_rows_with_other_names_are_refused(tmp_path: Path, name: str) -> None:
 def test_a_model_of_a_fixed_number_of_rows_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=_normal(48, seed=1))
     np.savez(tmp_path / "calibration.npz", x=_normal(48, seed=2))
-    fixed = dataclasses.replace(_SIGNATURE, inputs=(TensorSpec(name="x", dtype="float32", shape=(8, 4)),))
+    fixed = msgspec.structs.replace(_SIGNATURE, inputs=(TensorSpec(name="x", dtype="float32", shape=(8, 4)),))
 
     with pytest.raises(UsageError, match="the model takes exactly 8 rows of 'x' a call"):
         open_calibration(_request(tmp_path), fixed)

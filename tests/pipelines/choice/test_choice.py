@@ -6,13 +6,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.benchmark.result import (
@@ -192,7 +192,7 @@ def _differing(name: str, *differences: tuple[float | None, float | None]) -> Ev
 
 def _output(dtype: str, **figures: float | None) -> OutputResult:
     """Return the result of an output of which nothing else was measured."""
-    needed = (field.name for field in fields(OutputResult) if MISSING is field.default is field.default_factory)
+    needed = (field.name for field in fields(OutputResult) if field.required)
     return OutputResult(**{**dict.fromkeys(needed), "dtype": dtype, **figures})
 
 

@@ -6,11 +6,11 @@ import json
 import math
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.conftest import changed_entry, make_desk
 
 from paritygate.codec import to_data

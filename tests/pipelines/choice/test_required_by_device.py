@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from paritygate.backends import backend_state
 from paritygate.pipelines.choice.eligibility import can_run_on

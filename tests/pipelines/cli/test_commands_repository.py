@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.conftest import make_desk
 
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show

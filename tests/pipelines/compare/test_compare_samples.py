@@ -272,7 +272,7 @@ def test_a_scalar_input_of_a_case_reaches_the_model_as_a_scalar(bench: Bench) ->
 _MODULE = """
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from msgspec.structs import replace
 
 import numpy as np
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.conftest import Desk, make_desk
 from tests.pipelines.lost_column import losing_a_column
 

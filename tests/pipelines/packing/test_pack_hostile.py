@@ -8,11 +8,12 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json

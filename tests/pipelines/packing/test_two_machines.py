@@ -14,13 +14,14 @@ import subprocess
 import sysconfig
 import textwrap
 import venv
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from msgspec.structs import replace
 
 pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.thorough]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
 from paritygate.pipelines.release.timed import Timed, timed, why_not_comparable, why_not_trusted

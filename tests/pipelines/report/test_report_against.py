@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_ROW, add_artifact, measure, new_model_run
 from tests.pipelines.report.test_report_html import read_page
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 from tests.pipelines.report.test_report_html import read_page
 

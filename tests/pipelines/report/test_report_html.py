@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from importlib.resources import files
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_NOTE, HOSTILE_OUTPUT, HOSTILE_ROW
 
 from paritygate.pipelines.report.html_report import render_html

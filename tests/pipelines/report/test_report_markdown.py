@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
 from paritygate.pipelines.report.markdown_report import escape_markdown, render_markdown

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 from tests.pipelines.report.test_report_tables import facts_of, rows_of, section_of
 

@@ -9,12 +9,12 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import add_artifact, measure, new_model_run
 from tests.pipelines.report.test_report_html import read_page
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
 from paritygate.pipelines.compare.result import OutputResult

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.report.conftest import add_artifact, new_model_run
 
 from paritygate.errors import InputFileError

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 

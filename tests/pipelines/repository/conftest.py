@@ -11,11 +11,11 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.repository import servers
 
 from paritygate.artifact import Artifact, file_digests

@@ -10,11 +10,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.small_disk import small_disk_at
 
 from paritygate.errors import StorageError

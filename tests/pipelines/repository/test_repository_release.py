@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data

@@ -6,11 +6,12 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError

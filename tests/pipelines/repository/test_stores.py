@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.repository.conftest import SECRET
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def test_the_rows_make_every_field_once_that_options_say() -> None:
     made = [rule.field for rule in RULES if rule.field]
 
     assert len(made) == len(set(made))
-    assert {item.name for item in fields(GateRules)} == {*made, *_MADE_TOGETHER, *_WITHOUT_OPTION}
+    assert {*GateRules.__struct_fields__} == {*made, *_MADE_TOGETHER, *_WITHOUT_OPTION}
 
 
 def test_each_key_stands_in_the_spec() -> None:

@@ -6,11 +6,11 @@ import json
 import shlex
 import shutil
 from copy import deepcopy
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import Artifact
@@ -411,8 +411,8 @@ _PLACES: dict[str, Callable[[ComparisonJob], object]] = {
 
 
 def test_every_part_of_a_comparison_is_a_rule_or_known_to_be_none() -> None:
-    assert {field.name for field in fields(ComparisonJob)} == {*_CHANGES, *_PLACES}
-    assert {field.name for field in fields(GateRules)} == {*_RULES}
+    assert {*ComparisonJob.__struct_fields__} == {*_CHANGES, *_PLACES}
+    assert {*GateRules.__struct_fields__} == {*_RULES}
 
 
 @pytest.mark.parametrize("part", _CHANGES)

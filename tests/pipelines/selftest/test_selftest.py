@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from paritygate.codec import from_data, to_data
 from paritygate.pipelines.jobs import selftest as selftest_job

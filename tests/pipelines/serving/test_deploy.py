@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from msgspec.structs import asdict
 from tests.pipelines.serving.manifest_rules import NOT_MEASURED, lint
 
 from paritygate.errors import ChangedViewError, StorageError, UsageError

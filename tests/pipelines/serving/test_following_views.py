@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from tests.pipelines.serving.conftest import SIGNATURE
 
 import paritygate as pg

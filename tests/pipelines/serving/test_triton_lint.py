@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.serving.conftest import SIGNATURE
 
 from paritygate.pipelines.serving.protobuf import text_of

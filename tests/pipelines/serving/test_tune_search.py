@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
 from paritygate.pipelines.tuning.search import Point, Search, Space

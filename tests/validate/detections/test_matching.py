@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data

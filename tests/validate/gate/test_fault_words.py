@@ -747,7 +747,7 @@ def _patterns(seed: int, batches: int) -> list[RowPattern]:
 
 def _plain(pattern: RowPattern) -> dict[str, Any]:
     exact: dict[str, Any] = {
-        name: getattr(pattern, name) for name in RowPattern.__slots__ if name not in {"growth", "by_channel"}
+        name: getattr(pattern, name) for name in RowPattern.__struct_fields__ if name not in {"growth", "by_channel"}
     }
     # A count of nothing is not a count.
     exact = {name: +value if hasattr(value, "most_common") else value for name, value in exact.items()}

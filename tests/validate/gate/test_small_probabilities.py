@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import replace
 from unittest import mock
 
 import ml_dtypes
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.validate.measure import statistics

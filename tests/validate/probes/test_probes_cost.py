@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from paritygate.signature import Dim
 from paritygate.validate.probes.probe_budget import Allowance, SamplesCost, rows_asked_again

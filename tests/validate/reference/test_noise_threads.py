@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from paritygate.batch import Batch
 from paritygate.models.fixed_shape import FixedShape

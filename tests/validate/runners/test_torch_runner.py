@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.models.loading import LoadedModel

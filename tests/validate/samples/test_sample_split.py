@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -133,7 +133,7 @@ def test_a_row_that_stands_twice_is_taken_twice_whatever_it_is_padded_with(tmp_p
 
     taken = Counter(
         tuple(value for value in row if value != pad)
-        for batch in open_samples(dataclasses.replace(source, split=SampleSplit(share=0.5)))()
+        for batch in open_samples(msgspec.structs.replace(source, split=SampleSplit(share=0.5)))()
         for row in batch.inputs["x"].tolist()
     )
     assert 0 < len(taken) < 60

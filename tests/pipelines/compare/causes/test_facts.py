@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from onnx import helper
 from tests.pipelines.compare.causes.conftest import Fault, compared, model, named, node, normal, pictures

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx import helper
 
 from paritygate.artifact import ARTIFACT_FILE

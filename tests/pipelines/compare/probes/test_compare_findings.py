@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx import helper
 
 from paritygate.codec import from_data
@@ -189,7 +189,7 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
 
     def run_probes(_: object, stopping: Any, question: ProbeQuestion, **__: object) -> tuple[()]:  # noqa: ANN401
         # It judges by all that was recorded.
-        assert all(getattr(stopping, item.name) == getattr(recording, item.name) for item in fields(recording))
+        assert all(getattr(stopping, name) == getattr(recording, name) for name in recording.__struct_fields__)
         for is_finding in (True, False):
             question.keep("masks", cast("Any", SimpleNamespace(is_finding=is_finding)))
             stopped[is_finding] = "masks" in stopping.failed

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx import helper
 
 from paritygate.codec import from_data

@@ -132,7 +132,7 @@ def test_a_runner_that_is_called_once_at_a_time_is_not_called_at_once(
     own = onnxruntime_runner._facts
 
     def facts(*args: object, **kwargs: object) -> object:
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         return replace(own(*args, **kwargs), may_be_called_at_once=False)  # type: ignore[arg-type]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from paritygate.codec import to_data
 from paritygate.pipelines.compare.result import (
@@ -96,7 +96,7 @@ _FINDING = {
 
 
 def test_findings_of_several_devices_are_those_of_the_variant_each_once() -> None:
-    words = {field.name: "" for field in fields(ProbeFailureResult) if field.default is MISSING}
+    words = {field.name: "" for field in fields(ProbeFailureResult) if field.required}
     one, other = (ProbeFailureResult(**{**words, "edge": edge}) for edge in ("an empty row of mask", "NaN in x"))
     documents = [_evidence(edge_findings=[one]), _evidence(edge_findings=[one, other]), _evidence()]
 

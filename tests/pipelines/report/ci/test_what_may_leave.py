@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from paritygate.codec import from_data, to_data
 from paritygate.pipelines.compare.redaction import hidden, without_inputs
@@ -53,7 +53,7 @@ def planted(kind: Any, name: str, owner: str) -> Any:  # noqa: ANN401, PLR0911 -
     origin = typing.get_origin(kind)
     if isinstance(kind, types.UnionType):
         return planted(next(each for each in arguments if each is not type(None)), name, owner)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         return {"key": "text", "values": {"text": PERSON}} if kind.__name__ == "Sentence" else planted_object(kind)
     if origin in {list, tuple}:
         return [planted(arguments[0], name, owner)]
@@ -72,12 +72,12 @@ def planted(kind: Any, name: str, owner: str) -> Any:  # noqa: ANN401, PLR0911 -
 
 
 def planted_object(kind: type) -> dict[str, Any]:
-    """Return the JSON data of a dataclass with the name of a person in every text that may not leave."""
+    """Return the JSON data of a Struct with the name of a person in every text that may not leave."""
     hints = typing.get_type_hints(kind)
     found = {
-        item.name: planted(hints[item.name], item.name, kind.__name__)
-        for item in fields(kind)
-        if item.name not in WHOLE and "exclude" not in item.metadata
+        name: planted(hints[name], name, kind.__name__)
+        for name in kind.__struct_fields__
+        if name not in WHOLE and name not in getattr(kind, "unwritten", ())
     }
     return {name: {PERSON: value["y"]} if name == "strata" and "y" in value else value for name, value in found.items()}
 

@@ -59,4 +59,4 @@ def test_where_no_probe_was_asked_nothing_is_said_of_their_time() -> None:
 
 
 def _fields(result: ComparisonResult) -> dict[str, object]:
-    return {name: getattr(result, name) for name in ComparisonResult.__dataclass_fields__}
+    return {name: getattr(result, name) for name in ComparisonResult.__struct_fields__}

@@ -7,11 +7,11 @@ import json
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.pipelines.repository.oci.registries import DebianRegistry, SmallRegistry
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError
