@@ -130,17 +130,13 @@ def from_json(kind: type[_T], data: object) -> _T:
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:
     """Return the JSON Schema of the data that `to_data` writes for a Struct."""
-    _, parts = msgspec.json.schema_components([kind], schema_hook=_schema_of_other, ref_template="#/$defs/{name}")
+    _, parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     for struct in _structs_in(kind, set()):
         parts[struct.__name__]["description"] = inspect.getdoc(struct)
         for name in parts[struct.__name__]["properties"].keys() - {*(_written_names(struct) or ())}:
             del parts[struct.__name__]["properties"][name]
     whole = parts.pop(kind.__name__)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole, "$defs": parts, "title": title}
-
-
-def _schema_of_other(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
-    return {"type": "string"} if kind is Path else {"type": "array", "items": {"type": ["number", "null"]}}
 
 
 def _structs_in(kind: Any, found: set[type]) -> set[type]:  # noqa: ANN401 - a type
