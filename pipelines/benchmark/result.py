@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Lt, MinLen
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from paritygate.codec import from_data
 
@@ -23,8 +22,8 @@ _ROUNDING = 1e-6
 _LATENCIES = ("p50", "p95", "p99", "mean", "min", "max")
 
 # Values that a file may hold.
-_Count = Annotated[int, Ge(1)]
-_Positive = Annotated[float, Gt(0), Lt(math.inf)]
+_Count = Annotated[int, Meta(ge=1)]
+_Positive = Annotated[float, Meta(gt=0)]
 
 
 class Speedup(Struct, frozen=True, kw_only=True):
@@ -116,8 +115,8 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
     """
 
     schema_version: int = 1
-    batch_sizes: Annotated[tuple[_Count, ...], MinLen(1)]
-    concurrency: Annotated[tuple[_Count, ...], MinLen(1)]
+    batch_sizes: Annotated[tuple[_Count, ...], Meta(min_length=1)]
+    concurrency: Annotated[tuple[_Count, ...], Meta(min_length=1)]
     variants: tuple[VariantBenchmark, ...]
     samples_digest: str
     price_per_hour: _Positive | None = None

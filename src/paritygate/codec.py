@@ -294,10 +294,19 @@ def _literal(values: tuple[Any, ...]) -> _Reader:
 
 
 def _annotated(arguments: tuple[Any, ...]) -> _Reader:
-    # As `Floats` of the codec.
     mark = arguments[-1]
+    if isinstance(mark, msgspec.Meta):
+        return functools.partial(_in_bounds, Annotated[arguments])
+    # As `Floats` of the codec.
     read = _reader_of(mark.reads)
     return lambda value: mark.read(read(value))
+
+
+def _in_bounds(kind: Any, value: object) -> object:  # noqa: ANN401 - a type with bounds
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as err:
+        raise _wrong(value, f": {err}") from err
 
 
 def _list(make: Callable[[list[Any]], Any], arguments: tuple[Any, ...]) -> _Reader:
@@ -344,7 +353,7 @@ def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
     if len(readers) < len(kinds):
         raise TypeError(f"JSON data do not tell which of {kinds} they are")
     if float in readers:
-        readers.setdefault(int, _number)
+        readers.setdefault(int, readers[float])
 
     def read(value: object) -> object:
         reader = readers.get(type(value))
@@ -382,6 +391,9 @@ def _json_type(kind: Any) -> type:  # noqa: ANN401 - a type
         return kind  # type: ignore[no-any-return]  # it is a type
     if kind is Path or _is_enum(kind):
         return str
+    if get_origin(kind) is Annotated:
+        base, *_, mark = get_args(kind)
+        return _json_type(getattr(mark, "reads", base))
     is_struct = isinstance(kind, type) and issubclass(kind, Struct)
     found = dict if is_struct else _JSON_TYPES.get(get_origin(kind))
     if found is None:

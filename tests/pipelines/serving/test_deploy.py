@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from msgspec.structs import asdict
 from tests.pipelines.serving.manifest_rules import NOT_MEASURED, lint
 
+from paritygate.codec import to_data
 from paritygate.errors import ChangedViewError, StorageError, UsageError
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.cli.app import cli
@@ -290,7 +290,7 @@ def test_resources_are_those_that_the_release_measured(
     assert NOT_MEASURED in (tmp_path / "manifests/adds.kubernetes.yaml").read_text()
 
     def written(result: BenchmarkResult) -> Mapping[str, Callable[[], bytes]]:
-        return {"benchmark.json": lambda: json.dumps(asdict(result)).encode()}
+        return {"benchmark.json": lambda: json.dumps(to_data(result)).encode()}
 
     shutil.rmtree(tmp_path / "repository")
     make_release(reports=written(benchmark_of(digest)))
