@@ -69,16 +69,15 @@ def say_unless_quiet(shown: Shown) -> Callable[[str], None]:
     return lambda text: None if shown.is_quiet else print_lines(wrapped(text), err=True)
 
 
-def compare_with(engine: Engine, job: ComparisonJob, written: Result, shown: Shown, *, time_limit: float) -> int:
+def compare_with(engine: Engine, job: ComparisonJob, written: Result, *, time_limit_s: float) -> int:
     """Compare by many workers, print and write the result, and return the exit code."""
-    from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.scale.comparison import compare_by_workers
     from paritygate.text import counted
 
-    say = say_unless_quiet(shown)
-    with progress_of(job.candidate.name, is_quiet=shown.is_quiet) as progress, stage(progress, "comparing") as did:
-        result = compare_by_workers(job, engine, time_limit_s=time_limit, progress=progress, say=say)
+    say = say_unless_quiet(written.shown)
+    with written.shown.progress(job.candidate.name) as progress, stage(progress, "comparing") as did:
+        result = compare_by_workers(job, engine, time_limit_s=time_limit_s, progress=progress, say=say)
         did(f"compared {counted(result.rows, 'row')}")
-    written.show_comparison(result, shown, job)
+    written.show_comparison(result, job)
     return result.exit_code

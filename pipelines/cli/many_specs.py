@@ -20,7 +20,6 @@ from paritygate.pipelines.cli.formats import Result
 from paritygate.pipelines.fleet.fleet import FleetEntry, FleetRequest, run_fleet
 from paritygate.pipelines.report.fleet import render_fleet
 from paritygate.pipelines.report.terminal.fleet import print_ended, print_fleet
-from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.scale.engine import Engine
 from paritygate.pipelines.spec.loading import load_spec
@@ -58,7 +57,6 @@ class ManySpecs:
     root: Path
     requests: Sequence[AskedOfRun]  # one for each spec, or none where nothing is reused
     written: Result
-    shown: Shown
 
     def run(self) -> int:
         """Run all specs, print and write how each ended, and return the worst exit code.
@@ -78,14 +76,14 @@ class ManySpecs:
 
         def done(entry: FleetEntry) -> None:
             ended.append(entry)
-            if not self.shown.is_quiet:
+            if not self.written.shown.is_quiet:
                 print_ended(entry, len(ended), len(self.specs))
 
         request = FleetRequest(specs=left, engine=self.engine, words=words_of_options(), folder=folder)
         page = folder / PAGE
         try:
             if left:
-                run_fleet(request, done, say_unless_quiet(self.shown))
+                run_fleet(request, done, say_unless_quiet(self.written.shown))
         finally:
             # After Ctrl-C, of those that have ended.
             write_bytes_atomically(page, render_fleet(ended, folder).encode())
@@ -93,7 +91,7 @@ class ManySpecs:
         entries = [by_spec[spec] for spec in self.specs]
         code = worst_code([entry.exit_code for entry in entries])
         self.written.write({"schema_version": 1, "exit_code": code, "runs": [_data(entry) for entry in entries]})
-        print_fleet(entries, page, self.shown)
+        print_fleet(entries, page, self.written.shown)
         return code
 
     def _unchanged(self) -> dict[str, FleetEntry]:

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import WrittenPath, WrittenRepositoryPlace
 from paritygate.roots import Root
 
 _OPTIONS = (
@@ -24,9 +26,8 @@ _OPTIONS = (
         is_flag=True,
         help=("Replace files of the view that were edited or written with other options, and a view of another alias."),
     ),
-    shared.repository_option,
-    shared.quiet_option,
-    shared.json_option,
+    repository_option,
+    output_options("quiet", "json"),
 )
 
 base_path_option = click.option(
@@ -43,7 +44,7 @@ warm_up_option = click.option(
 
 def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the arguments and options of all views; `out` is the help of --out, which may be an address."""
-    kind = shared.WrittenRepositoryPlace() if is_address else shared.WrittenPath(file_okay=False, path_type=Path)
+    kind = WrittenRepositoryPlace() if is_address else WrittenPath(file_okay=False, path_type=Path)
     of_view = (
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
@@ -70,8 +71,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     no_follow: bool,
     overwrite: bool,
     repository: Root,
-    quiet: bool,
-    json_target: str | None,
+    output: Output,
     samples: str | None = None,
     server: str | None = None,
     base_path: str | None = None,
@@ -79,7 +79,6 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
 ) -> int:
     """Write a view, keep its request, and print what was written."""
     from paritygate.errors import ChangedViewError, StorageError, UsageError
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.views.publish import publish_view
     from paritygate.pipelines.release.views.request import ViewRequest
     from paritygate.pipelines.release.views.subscriptions import subscribe
@@ -111,6 +110,6 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
         msg = f"the view was written, but will not follow {which}: {err}"
         raise type(err)(msg, hint="give --no-follow to turn this off") from err
     follows = which if request.follows and not no_follow else None
-    print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
+    print_view(published, follows=follows, is_quiet=output.is_quiet, to_stderr=output.to_stderr)
+    output.write(published.to_json(), follows=follows)
     return 0

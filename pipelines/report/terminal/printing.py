@@ -53,12 +53,9 @@ class Shown:
     is_verbose: bool = False
     to_stderr: bool = False
 
-    @classmethod
-    def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
-        """Return the settings for some options; raise UsageError if they contradict each other."""
-        if quiet and verbose:
+    def __post_init__(self) -> None:
+        if self.is_quiet and self.is_verbose:
             raise UsageError("--quiet and --verbose contradict each other", hint="give one of them, or neither")
-        return cls(is_quiet=quiet, is_verbose=verbose, to_stderr=json_target == "-")
 
     @property
     def width(self) -> int | None:

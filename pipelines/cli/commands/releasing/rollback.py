@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
@@ -20,8 +21,7 @@ from paritygate.roots import Root
 @shared.if_current_option
 @shared.reason_option
 @shared.repository_option
-@shared.quiet_option
-@shared.json_option
+@output_options("quiet", "json")
 def command(
     model: str,
     *,
@@ -30,8 +30,7 @@ def command(
     if_current: int | None,
     reason: str,
     repository: Root,
-    quiet: bool,
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Move an alias of MODEL back to the version that it was at before, whose files are verified first.
 
@@ -53,6 +52,5 @@ def command(
             repository, model, alias=alias, to=to, if_current=if_current, note=note, commit=commit
         ),
         reason=reason,
-        json_target=json_target,
-        is_quiet=quiet,
+        output=output,
     )

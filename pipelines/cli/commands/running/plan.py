@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("plan")
@@ -21,8 +22,7 @@ from paritygate.pipelines.cli import options as shared
 @shared.root_option
 @shared.device_option
 @shared.time_limit_option
-@shared.quiet_option
-@shared.json_option
+@output_options("quiet", "json")
 def command(
     specs: tuple[str, ...],
     *,
@@ -33,9 +33,8 @@ def command(
     constraints: tuple[str, ...],
     root: Path,
     device: str,
-    time_limit: float,
-    quiet: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Show which steps a run of each SPEC would reuse, from which run, which it would redo, and why.
 
@@ -47,7 +46,6 @@ def command(
       convert-and-validate plan klue-sts
       convert-and-validate plan klue-sts --json -
     """
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.planning.plan import plan_run
     from paritygate.pipelines.report.terminal.plan import plan_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
@@ -56,7 +54,7 @@ def command(
     from paritygate.validate.probes.catalogue import probes_named
 
     options = RunOptions(
-        time_limit_s=time_limit,
+        time_limit_s=time_limit_s,
         device=device,
         is_benchmarking=is_benchmarking,
         root=root,
@@ -65,7 +63,7 @@ def command(
     named_probes = probes_named(probes)
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=named_probes) for text in specs]
     plans = [plan_run(spec, options, samples_path=samples_path) for spec in resolved]
-    if json_target != "-":
-        print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=quiet))
-    write_json(json_target, {"schema_version": 1, "plans": [plan.to_json() for plan in plans]})
+    if not output.to_stderr:
+        print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=output.is_quiet))
+    output.write({"plans": [plan.to_json() for plan in plans]})
     return 0
