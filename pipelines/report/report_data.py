@@ -170,7 +170,7 @@ def report_without_inputs(report: ReportData) -> ReportData:
 
 def without_row_words(recording: Recording) -> Recording:
     """Return a recording whose health checks hold no user data."""
-    checks = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_found)
+    checks = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_checks)
     return replace(recording, health=tuple(item.as_text for item in checks), health_checks=checks)
 
 

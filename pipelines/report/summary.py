@@ -16,7 +16,6 @@ from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, table_of, text
 from paritygate.pipelines.report.why import headline_check, why, why_of_variant
 from paritygate.precision import Precision
-from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.measure.check import FAULT
@@ -116,26 +115,13 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
     """Return the changed decisions, and the nearest limit's share; for a failure that of the check in its sentence."""
     if result is None or not result.is_measured:
         return figure(_NOTHING), figure(_NOTHING)
-    counts = _mismatches(result)
+    counts = [] if result.mismatches is None else [result.mismatches]
     counts += [match.missing + match.extra for match in result.matches.values()]
     check_told = headline_check(result) if result.verdict == "fail" else None
     part = tolerance_used(
         (check.name, check.measured, check.limit) for check in (result.checks if check_told is None else [check_told])
     )
     return figure(number(sum(counts)) if counts else _NOTHING), figure(_NOTHING if part is None else share(part, 1.0))
-
-
-def _mismatches(result: ComparisonResult) -> list[int]:
-    if result.mismatches is not None:
-        return [result.mismatches]
-    # Evidence of earlier versions counts a row once for each output.
-    counts = [decision.mismatches for decision in result.decisions.values()]
-    counts += [
-        output.mismatches or 0
-        for name, output in result.outputs.items()
-        if name not in result.decisions and not is_float_dtype(output.dtype)
-    ]
-    return counts
 
 
 def _speedup(variant: VariantReport, report: ReportData) -> Cell:

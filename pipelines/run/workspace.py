@@ -37,7 +37,6 @@ LEFT_OUT = "left out by --target"
 # The folder that names the pack of a run, and the key for what was measured here since.
 UNPACKED = "unpacked"
 _SPEC_FILE = "spec.json"
-# 0.1.0 wrote none.
 _SCHEMA = 2
 _FAILURES_FILE = "export-failures.json"
 
@@ -292,14 +291,11 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
 
 def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
     """Raise an `InputFileError` if another version wrote the run with this `spec.json`."""
-    schema = data.get("schema", 1)
-    if schema == _SCHEMA:
-        return
-    version = "paritygate 0.1.0"
-    if schema != 1:
+    schema = data.get("schema")
+    if schema != _SCHEMA:
         version = f"another version of paritygate (schema {schema!r}, supported: {_SCHEMA})"
-    msg = f"{where} holds a run of {version}, which this version cannot continue"
-    raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC")
+        msg = f"{where} holds a run of {version}, which this version cannot continue"
+        raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC")
 
 
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:

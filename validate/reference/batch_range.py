@@ -55,7 +55,6 @@ def nth_range(recording: Recording, number: int, of: int) -> BatchRange:
     """Return the range of a shard, from 1: all ranges together hold each batch once, and the first is not empty.
 
     Raises:
-        UsageError: An earlier version recorded the outputs, without a digest of each batch.
         ArtifactIntegrityError: A chunk is corrupt.
     """
     rows = [rows for sizes in _sizes(recording) for rows in sizes]
@@ -77,13 +76,9 @@ def _sizes(recording: Recording) -> Iterator[list[int]]:
             with safe_open(str(recording.folder / name), framework="np") as file:
                 batches = parse_json(file.metadata()["batches"])
                 rows = [int(batch["rows"]) for batch in batches]
-                are_with_digest = all(batch.get("samples") for batch in batches)
         except (SafetensorError, AttributeError, KeyError, OSError, TypeError, ValueError) as err:
             msg = f"recorded outputs in {recording.folder} are corrupt: {name} is not a chunk ({err})"
             raise ArtifactIntegrityError(msg, hint="record the reference again", command=_AGAIN) from err
-        if not are_with_digest:
-            msg = f"{recording.folder} was recorded by an earlier version, without a digest of each batch"
-            raise UsageError(msg, hint="record the reference again", command=_AGAIN)
         yield rows
 
 

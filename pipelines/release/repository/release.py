@@ -29,7 +29,7 @@ from paritygate.pipelines.release.repository.candidate import (
     check_files,
 )
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.identity import identity_in, identity_of
+from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.log import append_record, read_state_of
 from paritygate.pipelines.release.repository.manifest import (
     difference_of_release,
@@ -224,7 +224,7 @@ def _what_is_in(folder: Root, record: Record) -> tuple[str | None, str | None]:
         except ArtifactIntegrityError:
             # It is no reason to make no other release.
             return None, None
-        _READ[digest] = (identity_in(manifest), manifest.get("signer"))
+        _READ[digest] = (manifest.get("identity"), manifest.get("signer"))
     return _READ[digest]
 
 

@@ -129,7 +129,6 @@ def _damage(release: StoredRelease) -> Iterator[str]:
 
 def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> Iterator[str]:
     """Yield what a release did not check, checked with looser limits, or failed earlier, one line each."""
-    # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
     failed = [item for item in manifest.get("choice", {}).get("candidates", ()) if item["verdict"] in _NOT_PASSED]
     if failed:

@@ -51,11 +51,7 @@ class EngineRecord:
             msg = f"{engine} has no {RECORD_FILE} beside it, which lists its inputs, precision and versions"
             raise InputFileError(msg, hint="give an unchanged engine", command="convert-and-validate build --run DIR")
         try:
-            data = read_json(path)
-            # The name in version 0.1.0.
-            if isinstance(data, dict) and "census" in data:
-                data = {"dtype_counts": data["census"], **data}
-            return from_data(cls, data)
+            return from_data(cls, read_json(path))
         except ValueError as err:
             msg = f"{path} is corrupt: {type(err).__name__}: {err}"
             raise InputFileError(
