@@ -60,24 +60,17 @@ def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..
     return add
 
 
-def write_view(  # noqa: PLR0913 - one argument for each option of the commands
+def write_view(  # noqa: PLR0913 - the options of all views but those of the request
     kind: str,
     *,
-    model: str,
-    which: str,
     out: Root,
-    name: str | None,
-    variant: str | None,
     no_follow: bool,
     overwrite: bool,
     repository: Root,
     output: Output,
-    samples: str | None = None,
-    server: str | None = None,
-    base_path: str | None = None,
-    storage_uri: str | None = None,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
-    """Write a view, keep its request, and print what was written."""
+    """Write a view, keep its request, and print what was written; `options` are the other fields of the request."""
     from paritygate.errors import ChangedViewError, StorageError, UsageError
     from paritygate.pipelines.release.views.publish import publish_view
     from paritygate.pipelines.release.views.request import ViewRequest
@@ -86,19 +79,9 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     from paritygate.roots import absolute
     from paritygate.validate.samples.source import SampleSource
 
-    request = ViewRequest(
-        command=kind,
-        model=model,
-        which=which,
-        root=absolute(out),
-        name=name or model,
-        variant=variant,
-        samples=samples,
-        server=server,
-        base_path=base_path,
-        storage_uri=storage_uri,
-    )
-    source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
+    options["name"] = options["name"] or options["model"]
+    request = ViewRequest(command=kind, root=absolute(out), **options)
+    source = None if request.samples is None else SampleSource(text=request.samples, folder=Path.cwd())
     try:
         published = publish_view(repository, request, source, overwrite=overwrite)
     except ChangedViewError as err:
@@ -107,9 +90,9 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     try:
         subscribe(repository, request, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:
-        msg = f"the view was written, but will not follow {which}: {err}"
+        msg = f"the view was written, but will not follow {request.which}: {err}"
         raise type(err)(msg, hint="give --no-follow to turn this off") from err
-    follows = which if request.follows and not no_follow else None
+    follows = request.which if request.follows and not no_follow else None
     print_view(published, follows=follows, is_quiet=output.is_quiet, to_stderr=output.to_stderr)
     output.write(published.to_json(), follows=follows)
     return 0
