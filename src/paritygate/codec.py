@@ -120,6 +120,12 @@ def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the fiel
     return field(default=default, metadata={_EXCLUDED: True})
 
 
+def with_fields_of(kind: type[_T], source: object, /, **own: object) -> _T:
+    """Return an object of a dataclass with the fields that another object has as well, except its own ones."""
+    shared = (item.name for item in fields(cast("Any", kind)) if item.name not in own and hasattr(source, item.name))
+    return kind(**{name: getattr(source, name) for name in shared}, **own)
+
+
 def from_data(kind: type[_T], data: object) -> _T:
     """Return the object of a dataclass, or of another annotated type, that `to_data` wrote.
 

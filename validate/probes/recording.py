@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Arrays
-from paritygate.codec import from_json, read_sealed, sealed, to_data
+from paritygate.codec import from_json, read_sealed, sealed, to_data, with_fields_of
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
@@ -60,16 +60,7 @@ class BatchRecord:
     @classmethod
     def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...], noise: Mapping[str, tuple[RowNoise, ...]]) -> BatchRecord:
         """Return the record of a batch, without its arrays."""
-        return cls(
-            rows=batch.rows,
-            about=batch.about,
-            is_beyond_seen=batch.is_beyond_seen,
-            is_unlike_seen=batch.is_unlike_seen,
-            is_far_from_seen=batch.is_far_from_seen,
-            hangs_on_runtime=batch.hangs_on_runtime,
-            edges=edges,
-            noise=noise,
-        )
+        return with_fields_of(cls, batch, edges=edges, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
+from paritygate.codec import with_fields_of
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
 from paritygate.files import digest_of_bytes, json_bytes, json_of, storage_errors
 from paritygate.pipelines.release.repository.aliases import check_current
@@ -129,18 +130,14 @@ def promote(
 
     def release_of(version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> StoredRelease:
         before = None if candidate.alias is None else now.aliases.get(candidate.alias)
-        return StoredRelease(
-            model=candidate.model,
+        return with_fields_of(
+            StoredRelease,
+            candidate,
             version=version,
             folder=release_folder(repository, candidate.model, version),
-            alias=candidate.alias,
             record=number,
             manifest=manifest,
             variants=tuple(variant.name for variant in candidate.variants),
-            reason=candidate.reason,
-            choice=candidate.choice,
-            despite=candidate.despite,
-            trust=candidate.trust,
             is_new=is_new,
             damaged=damaged,
             moved_from=None if before == version else before,
