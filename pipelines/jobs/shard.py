@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate import __version__
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_data, to_data, with_fields_of
 from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -244,13 +244,11 @@ def _check_gold(job: ComparisonJob, recording: Recording) -> None:
 
 
 def _result(part: Part, *, is_unchanged: bool) -> ShardResult:
-    return ShardResult(
+    return with_fields_of(
+        ShardResult,
+        part,
         part="",
-        shard=part.shard,
         shards=part.binding.shards,
-        first=part.first,
-        last=part.last,
         batches=part.binding.batches,
-        rows=part.rows,
         is_unchanged=is_unchanged,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
+from paritygate.codec import with_fields_of
 from paritygate.errors import ExitCode
 from paritygate.models.source import OBJECTS
 from paritygate.pipelines.compare.redaction import hidden, may_say_why
@@ -196,14 +197,12 @@ def _others(evidence: Evidence | None, recording: Recording | None) -> tuple[Evi
 
 
 def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:
-    return VariantReport(
+    return with_fields_of(
+        VariantReport,
+        failure,
         name=failure.variant,
         is_required=is_required,
-        verdict=failure.verdict,
-        exit_code=failure.exit_code,
         reason=failure.message,
-        hint=failure.hint,
-        operators=failure.operators,
     )
 
 

@@ -354,16 +354,9 @@ def _claim_version(
 
 
 def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:
-    return Record(
-        kind=kind,
-        time=utc_now(),
-        aliases=aliases,
-        reason=candidate.reason,
-        despite=candidate.despite,
-        trust=candidate.trust,
-        who=candidate.who,
-        host=candidate.host,
-    )
+    names = ("reason", "despite", "trust", "who", "host")
+    same = {name: getattr(candidate, name) for name in names}
+    return Record(kind=kind, time=utc_now(), aliases=aliases, **same)
 
 
 def withdraw_unrecorded(staging: Path, repository: Root, model: str, version: int) -> None:
