@@ -19,7 +19,7 @@ from paritygate.pipelines.cli.options import (
     repository_option,
     time_limit_option,
 )
-from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.output import Output, all_of, output_options
 from paritygate.pipelines.cli.places import OwnPath, check_suffix
 from paritygate.pipelines.rules.pairs import numbers
 
@@ -134,7 +134,7 @@ def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
             others["output"].write(failed, exit_code=int(err.exit_code))
             raise
 
-    return _with_options(with_samples, _OF_REQUESTS)
+    return all_of(*_OF_REQUESTS)(with_samples)
 
 
 def open_loop_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +146,7 @@ def open_loop_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
         return command(open_loop={"most_callers": callers, "arrivals": Arrivals(arrivals), "seed": seed}, **others)
 
-    return _with_options(with_loop, _OF_OPEN_LOOPS)
+    return all_of(*_OF_OPEN_LOOPS)(with_loop)
 
 
 def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
@@ -204,15 +204,9 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
                 metrics.verdict = result.verdict
         return int(result.exit_code)
 
-    return _with_options(request_options(loaded), _OF_LOADS)
+    return all_of(*_OF_LOADS)(request_options(loaded))
 
 
 def _with_others(one: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a request or result of each command
     """Return a request or a result, and those of the models that are loaded at the same time."""
     return one, *getattr(one, "also", ())
-
-
-def _with_options(command: Callable[..., Any], options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command

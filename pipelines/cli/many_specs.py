@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError, UsageError
@@ -17,6 +16,7 @@ from paritygate.files import storage_errors, write_bytes_atomically
 from paritygate.pipelines.cache.finished_run import AskedOfRun, find_finished_run
 from paritygate.pipelines.cli.engine_options import say_unless_quiet
 from paritygate.pipelines.cli.formats import Result
+from paritygate.pipelines.cli.options import typed_params, words_of
 from paritygate.pipelines.fleet.fleet import FleetEntry, FleetRequest, run_fleet
 from paritygate.pipelines.report.fleet import render_fleet
 from paritygate.pipelines.report.terminal.fleet import print_ended, print_fleet
@@ -31,21 +31,7 @@ PAGE = "index.html"
 
 def words_of_options() -> list[str]:
     """Return the options of the current command as they were typed, for a run of one spec."""
-    ctx = click.get_current_context()
-    words: list[str] = []
-    for option in ctx.command.params:
-        name = str(option.name)
-        if not isinstance(option, click.Option) or name in _OF_ALL:
-            continue
-        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        value = ctx.params[name]
-        if option.is_flag:
-            words.append(option.opts[0] if value else option.secondary_opts[0])
-            continue
-        for each in value if option.multiple else (value,):
-            words += [option.opts[0], str(each)]
-    return words
+    return words_of(param for param in typed_params() if isinstance(param, click.Option) and param.name not in _OF_ALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.output import output_options
+from paritygate.pipelines.cli.output import all_of, output_options
 from paritygate.pipelines.cli.places import LocalPath, RepositoryPlace, WrittenPath
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
 from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
@@ -93,9 +93,8 @@ memory_limit_option = click.option(
 )
 
 
-def limit_options(command: _Command) -> _Command:
-    """Give a command the limits of the child processes that it starts, on time and memory."""
-    return time_limit_option(memory_limit_option(command))
+# Limits of the child processes that a command starts.
+limit_options = all_of(time_limit_option, memory_limit_option)
 
 
 device_option = click.option(
@@ -150,10 +149,8 @@ def two_file_options(command: _Command) -> Callable[..., Any]:
         read = functools.partial(samples_given, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
         return command(read=read, **others)
 
-    changed: Callable[..., Any] = with_reader
-    for option in (output_options(), limit_options, pad_option, cast_option, columns_option, batch_size_option):
-        changed = option(changed)
-    return changed
+    samples = (batch_size_option, columns_option, cast_option, pad_option)
+    return all_of(*samples, limit_options, output_options())(with_reader)
 
 
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
@@ -169,12 +166,7 @@ def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
     return click.option(name, rule.argument, help=rule.help, multiple=is_repeated, **settings)
 
 
-def rule_options(command: _Command) -> _Command:
-    """Give a command the options of all rules, in the order of their table."""
-    for rule in reversed(RULES):
-        command = _rule_option(rule)(command)
-    return command
-
+rule_options = all_of(*map(_rule_option, RULES))
 
 probes_option = _rule_option(PROBES)
 _ROOT_KEY = "paritygate.root"
@@ -237,10 +229,10 @@ run_option = click.option(
 )
 
 
-def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option --run, and --root to search it, for commands that need no root themselves."""
-    root = _root_option("The folder where --run latest and ids of runs are looked for.", is_argument=False)
-    return run_option(root(command))
+# For commands that need no root themselves.
+run_and_root_options = all_of(
+    run_option, _root_option("The folder where --run latest and ids of runs are looked for.", is_argument=False)
+)
 
 
 def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
@@ -259,19 +251,30 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
     return open_run(folder)
 
 
-def _called_with(*more: str) -> str:
+def typed_params() -> list[click.Parameter]:
+    """Return the arguments and options of the current command that were typed."""
     context = click.get_current_context()
-    words = ["convert-and-validate", str(context.command.name)]
-    for param in context.command.params:
-        value = context.params.get(str(param.name))
-        if value is None or context.get_parameter_source(str(param.name)) is not ParameterSource.COMMANDLINE:
-            continue
+    params = context.command.params
+    return [each for each in params if context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE]
+
+
+def words_of(params: Iterable[click.Parameter]) -> list[str]:
+    """Return typed arguments and options as words of a command."""
+    words: list[str] = []
+    for param in params:
+        value = click.get_current_context().params.get(str(param.name))
         if isinstance(param, click.Option) and param.is_flag:
             words += param.opts[:1] if value else param.secondary_opts[:1]
             continue
         option = param.opts[:1] if isinstance(param, click.Option) else []
         words += [word for item in (value if isinstance(value, tuple) else [value]) for word in (*option, str(item))]
-    return shlex.join([*words, *more])
+    return words
+
+
+def _called_with(*more: str) -> str:
+    context = click.get_current_context()
+    typed = [param for param in typed_params() if context.params.get(str(param.name)) is not None]
+    return shlex.join(["convert-and-validate", str(context.command.name), *words_of(typed), *more])
 
 
 releases_option = click.option(

@@ -20,6 +20,17 @@ from paritygate.pipelines.report.terminal.printing import Shown
 _Command = Callable[..., Any]
 
 
+def all_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove the result of an earlier call, so that nobody takes it for that of this one.
 
@@ -119,10 +130,4 @@ def output_options(*names: str) -> Callable[[_Command], _Command]:
 
 def plain_output_options(*names: str) -> Callable[[_Command], _Command]:
     """Give a command the same options, each as an argument."""
-
-    def add(command: _Command) -> _Command:
-        for name in reversed(names or tuple(_OPTIONS)):
-            command = _OPTIONS[name](command)
-        return command
-
-    return add
+    return all_of(*(_OPTIONS[name] for name in names or _OPTIONS))

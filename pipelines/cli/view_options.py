@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from paritygate.pipelines.cli.options import repository_option
-from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.output import Output, all_of, output_options
 from paritygate.pipelines.cli.places import WrittenPath, WrittenRepositoryPlace
 from paritygate.roots import Root
 
@@ -45,19 +45,12 @@ warm_up_option = click.option(
 def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the arguments and options of all views; `out` is the help of --out, which may be an address."""
     kind = WrittenRepositoryPlace() if is_address else WrittenPath(file_okay=False, path_type=Path)
-    of_view = (
+    return all_of(
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
         click.option("--out", required=True, type=kind, metavar="DIR|URL" if is_address else "DIR", help=out),
         *_OPTIONS,
     )
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(of_view):
-            command = option(command)
-        return command
-
-    return add
 
 
 def write_view(  # noqa: PLR0913 - the options of all views but those of the request

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.output import Output, output_options
@@ -13,29 +12,15 @@ from paritygate.pipelines.cli.places import WrittenPath
 from paritygate.pipelines.rules.pairs import pairs
 
 # A run's spec has these.
-_MODEL_OPTIONS = {
-    "samples": "--samples",
-    "out": "--out",
-    "signature": "--signature",
-    "batch_size": "--batch-size",
-    "columns": "--columns",
-    "cast": "--cast",
-    "pad": "--pad",
-    "valid_where": "--valid-where",
-    "non_finite": "--non-finite",
-    "seed": "--seed",
-}
+_OF_MODEL = frozenset(
+    {"samples", "out", "signature", "batch_size", "columns", "cast", "pad", "valid_where", "non_finite", "seed"}
+)
 
 
 def _check_options(*, is_of_run: bool) -> None:
     from paritygate.errors import UsageError
 
-    context = click.get_current_context()
-    names = [
-        option
-        for name, option in _MODEL_OPTIONS.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    names = [param.opts[0] for param in shared.typed_params() if param.name in _OF_MODEL]
     if is_of_run and names:
         msg = f"record --run takes no {names[0]}, because the run's spec sets it"
         raise UsageError(msg, hint="leave it out, or start a new run", command="convert-and-validate export SPEC")
