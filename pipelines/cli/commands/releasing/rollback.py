@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from paritygate.pipelines.cli import options as shared
@@ -25,12 +27,10 @@ from paritygate.roots import Root
 def command(
     model: str,
     *,
-    alias: str | None,
-    to: int | None,
-    if_current: int | None,
     reason: str,
     repository: Root,
     output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Move an alias of MODEL back to the version that it was at before, whose files are verified first.
 
@@ -48,9 +48,7 @@ def command(
 
     return move_alias(
         repository,
-        lambda note, commit: roll_back(
-            repository, model, alias=alias, to=to, if_current=if_current, note=note, commit=commit
-        ),
+        lambda note, commit: roll_back(repository, model, note=note, commit=commit, **options),
         reason=reason,
         output=output,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,14 +47,10 @@ from paritygate.pipelines.cli.output import Output, output_options
 def command(
     *,
     run_folder: Path | None,
-    batch_sizes: tuple[int, ...],
-    concurrency: tuple[int, ...],
-    rounds: int | None,
-    seconds: float | None,
-    price_per_hour: float | None,
     device: str,
     time_limit_s: float,
     output: Output,
+    **changes: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Measure latency, throughput, memory and load time of a run's variants beside those of its source.
 
@@ -76,13 +73,6 @@ def command(
     from paritygate.pipelines.spec.benchmark_plan import plan_of
 
     run = shared.open_given_run(run_folder, "export or run")
-    changes = {
-        "batch_sizes": batch_sizes,
-        "concurrency": concurrency,
-        "rounds": rounds,
-        "seconds": seconds,
-        "price_per_hour": price_per_hour,
-    }
     plan = plan_of(run.resolved, {name: value for name, value in changes.items() if value})
     with output.progress(run.resolved.name) as progress:
         result = benchmark_stage(run, plan, time_limit_s=time_limit_s, progress=progress, device=device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,14 +27,11 @@ def command(
     specs: tuple[str, ...],
     *,
     samples_path: str | None,
-    is_benchmarking: bool | None,
     targets: tuple[str, ...],
     probes: str | None,
     constraints: tuple[str, ...],
-    root: Path,
-    device: str,
-    time_limit_s: float,
     output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Show which steps a run of each SPEC would reuse, from which run, which it would redo, and why.
 
@@ -53,16 +50,10 @@ def command(
     from paritygate.pipelines.spec.limits import parse_constraints
     from paritygate.validate.probes.catalogue import probes_named
 
-    options = RunOptions(
-        time_limit_s=time_limit_s,
-        device=device,
-        is_benchmarking=is_benchmarking,
-        root=root,
-        limits=parse_constraints(constraints),
-    )
+    asked = RunOptions(limits=parse_constraints(constraints), **options)
     named_probes = probes_named(probes)
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=named_probes) for text in specs]
-    plans = [plan_run(spec, options, samples_path=samples_path) for spec in resolved]
+    plans = [plan_run(spec, asked, samples_path=samples_path) for spec in resolved]
     if not output.to_stderr:
         print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=output.is_quiet))
     output.write({"plans": [plan.to_json() for plan in plans]})
