@@ -24,8 +24,7 @@ from paritygate.validate.measure.check import (
     exit_code_of,
     verdict_of,
 )
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+from paritygate.validate.measure.figures import DecisionStatistics, Drawing, WorstRow
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.measure.check import Check, Status
-from paritygate.validate.measure.rows.traits import TRAITS
+from paritygate.validate.measure.row_traits import TRAITS
 
 if TYPE_CHECKING:
     from paritygate.validate.measure.measurement import Measurement
     from paritygate.validate.measure.profile import OutputProfile
-    from paritygate.validate.measure.rows.pattern import Ends, RowPattern
+    from paritygate.validate.measure.row_pattern import Ends, RowPattern
     from paritygate.validate.measure.statistics import DiffStatistics
 
 # A constant offset: the difference varies by less than this part of its mean.

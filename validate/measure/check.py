@@ -56,7 +56,7 @@ class Check:
     """One check: its name in reports, its outcome, and its sentences.
 
     `output` is None for a check of no single output, and `rows` where they are unknown. `measured` and `limit` are None
-    where there is none, or it is not finite. `detail` is the text of `words`, and stands in for missing ones.
+    where there is none, or it is not finite. `detail` is the text of `words`, and serves where there are none.
     """
 
     name: str

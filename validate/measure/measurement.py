@@ -15,11 +15,10 @@ from paritygate.batch import Arrays, Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
-from paritygate.validate.measure import plot_data, statistics
+from paritygate.validate.measure import plot_data, row_pattern, statistics
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.figures import DecisionStatistics, Drawing
 from paritygate.validate.measure.flips import (
     DecisionState,
     Flips,
@@ -35,9 +34,8 @@ from paritygate.validate.measure.flips import (
 from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
-from paritygate.validate.measure.rows import pattern as row_pattern
-from paritygate.validate.measure.rows.pattern import RowPattern, SeenBatch
-from paritygate.validate.measure.rows.traits import RowTraits
+from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.measure.row_traits import RowTraits
 from paritygate.validate.measure.statistics import COUNTS, DiffState, DiffStatistics, RowFigures
 from paritygate.validate.measure.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.words.sentence import Words, say

@@ -10,7 +10,7 @@ from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.measurement import ComparisonPlan, ExactFigures, Measurement, OutputComparison
-from paritygate.validate.measure.rows.together import RowsTogether
+from paritygate.validate.measure.rows_together import RowsTogether
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 

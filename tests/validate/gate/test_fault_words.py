@@ -20,14 +20,13 @@ from paritygate.signature import dtype_name
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.measure import statistics
+from paritygate.validate.measure import row_pattern, statistics
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
-from paritygate.validate.measure.rows import pattern as row_pattern
-from paritygate.validate.measure.rows.pattern import RowPattern, SeenBatch
-from paritygate.validate.measure.rows.traits import RowTraits
+from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.measure.row_traits import RowTraits
 from paritygate.validate.measure.statistics import RowFigures
 from paritygate.validate.measure.strata import StratifiedComparison
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES

@@ -13,7 +13,7 @@ from paritygate.codec import to_data
 from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison, Refusal
 from paritygate.validate.measure.parts import states
 from paritygate.validate.measure.parts.state_data import Counts, Number, dense, read, sparse, spelled
-from paritygate.validate.measure.rows.pattern import RowPattern
+from paritygate.validate.measure.row_pattern import RowPattern
 from paritygate.validate.measure.statistics import DiffState
 from paritygate.validate.words.sentence import Words
 

@@ -32,7 +32,7 @@ from paritygate.validate.measure.parts.state_data import (
     spelled,
 )
 from paritygate.validate.measure.plot_data import Maxima, Sketch
-from paritygate.validate.measure.rows.pattern import Ends, Growth, RowPattern
+from paritygate.validate.measure.row_pattern import Ends, Growth, RowPattern
 from paritygate.validate.measure.statistics import DiffState, RowDifference
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.validate.measure.limits import Limits
-    from paritygate.validate.measure.rows.traits import RowTraits
+    from paritygate.validate.measure.row_traits import RowTraits
     from paritygate.validate.measure.statistics import RowFigures
 
 

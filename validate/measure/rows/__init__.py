@@ -1,1 +1,0 @@
-"""Figures of rows: which of them differ, what they share, and rows that wait for more."""
