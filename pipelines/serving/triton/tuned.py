@@ -20,8 +20,8 @@ class Tuned:
 
     digest: str  # of the variant
     settings: Settings
-    signature: Signature | None = None  # under the server's names; None from an older version of `tune`
-    version: int | None = None  # the release; None likewise
+    signature: Signature  # under the server's names
+    version: int  # the release
 
     def for_variant(self, digest: str, signature: Signature) -> TunedSettings:
         """Return the settings and their use for a variant, by its files, or its inputs and outputs on servers."""
@@ -36,9 +36,7 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
     if content is None:
         return None
     try:
-        data = parse_json(content)
-        optional = {name: data.get(name) for name in ("signature", "version")}
-        return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"], **optional})
-    except (ValueError, KeyError, TypeError) as err:
-        msg = f"{name}/{TUNED_FILE} is corrupt: {type(err).__name__}: {err}"
+        return from_data(Tuned, parse_json(content))
+    except ValueError as err:
+        msg = f"{name}/{TUNED_FILE} is corrupt: {err}"
         raise InputFileError(msg, hint="remove it, or measure again with tune") from err
