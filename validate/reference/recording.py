@@ -135,19 +135,19 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
     for name, digest in chunks.items():
         path = folder / name
         if path.parent != folder:
-            msg = f"recorded outputs in {folder} name a chunk outside it: {name!r}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
+            raise corrupt_recording(f"recorded outputs in {folder} name a chunk outside it: {name!r}")
         if not path.is_file() or digest_of_file(path) != digest:
             state = "was changed" if path.is_file() else "is missing"
-            msg = f"recorded outputs in {folder} are corrupt: {name} {state}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
+            raise corrupt_recording(f"recorded outputs in {folder} are corrupt: {name} {state}")
         try:
             yield from _read_chunk(path)
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
-            msg = f"{path} is not a chunk of recorded outputs: {err}"
-            raise ArtifactIntegrityError(
-                msg, hint="record the reference again", command="convert-and-validate record"
-            ) from err
+            raise corrupt_recording(f"{path} is not a chunk of recorded outputs: {err}") from err
+
+
+def corrupt_recording(msg: str) -> ArtifactIntegrityError:
+    """Return the error about recorded outputs that are not as they were written."""
+    return ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
 
 
 def _read_chunk(path: Path) -> Iterator[StoredBatch]:
