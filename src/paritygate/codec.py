@@ -27,7 +27,7 @@ from typing import (
 )
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.files import digest_of_json, json_of
+from paritygate.files import corrupt_errors, digest_of_json, json_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -203,11 +203,9 @@ def read_sealed(path: Path, content: bytes, *, version: int, again: str) -> dict
         InputFileError: It is no such file, or of another version.
         ArtifactIntegrityError: It was changed after it was written.
     """
-    try:
+    with corrupt_errors(path, hint=again):
         data = dict(json_of(content.decode()))
         its_version, digest = data["format"], data.pop("digest", None)
-    except (KeyError, TypeError, ValueError) as err:
-        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
     if its_version != version:
         raise InputFileError(f"{path} has format {its_version} (allowed: {version})", hint=again)
     if digest is None:

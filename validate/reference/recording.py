@@ -20,7 +20,7 @@ from paritygate.batch import Arrays
 from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, parse_json, storage_errors, write_json_atomically
+from paritygate.files import corrupt_errors, digest_of_file, parse_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.reference.health import Health
@@ -234,9 +234,7 @@ class Recording:
 def _recording_of(path: Path, content: bytes) -> Recording:
     again = "record the reference again: convert-and-validate record"
     data = read_sealed(path, content, version=FORMAT_VERSION, again=again)
-    try:
+    with corrupt_errors(path, hint=again):
         recording = from_json(Recording, {**data, "folder": str(path.parent)})
         check_names([*recording.chunks, *recording.model.get("files", ())])
-    except ValueError as err:
-        raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err
     return recording

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paritygate.codec import from_data
-from paritygate.errors import InputFileError
-from paritygate.files import parse_json
+from paritygate.files import corrupt_errors, parse_json
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.triton.settings import Settings, TunedSettings, TunedUse
 from paritygate.signature import Signature
@@ -35,8 +34,5 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
     content = place.read(f"{name}/{TUNED_FILE}")
     if content is None:
         return None
-    try:
+    with corrupt_errors(f"{name}/{TUNED_FILE}", hint="remove it, or measure again with tune"):
         return from_data(Tuned, parse_json(content))
-    except ValueError as err:
-        msg = f"{name}/{TUNED_FILE} is corrupt: {err}"
-        raise InputFileError(msg, hint="remove it, or measure again with tune") from err
