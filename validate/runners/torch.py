@@ -120,7 +120,11 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
         "module with torch.backends.cudnn.allow_tf32 = False"
     )
     notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
-    facts = replace(_torch_facts(device, precision_of_tensors(weights), notes), half_precision=half_dtype(weights))
+    facts = replace(
+        _torch_facts(device, precision_of_tensors(weights), notes),
+        half_precision=half_dtype(weights),
+        in_training=tuple(torchscript_file.in_training(module)),
+    )
     return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 
@@ -134,7 +138,7 @@ def _open_pt2(loaded: LoadedModel) -> TorchRunner:
     weights = (*program.state_dict.values(), *_tensors(program))
     device = next((tensor.device.type for tensor in weights), loaded.device)
     facts = _torch_facts(device, precision_of_tensors(weights), pt2_file.notes_of(program))
-    facts = replace(facts, half_precision=half_dtype(weights))
+    facts = replace(facts, half_precision=half_dtype(weights), in_training=tuple(pt2_file.in_training(program)))
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 
