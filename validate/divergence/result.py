@@ -108,8 +108,8 @@ class Minimal:
 class Divergence:
     """Describe where two models part.
 
-    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind), `train_mode` (the candidate was
-    saved in it; no place is sought) or `cannot_tell`; `detail`, the text of `words`, explains the last three.
+    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind), `train_mode` or `cannot_tell`;
+    `detail`, the text of `words`, explains the last three. Of a candidate saved in train mode, no place is sought.
     `error` is the largest relative error of the outputs, None if it is not finite. `tolerance` is the relative error up
     to which inner tensors count as equal, None unless located. `matched` of the candidate's `tensors` inner tensors
     have a partner within it. `not_located` are outputs that differ and come from none of the places, or whose values
