@@ -160,6 +160,8 @@ def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> 
     unknown = []
     for name in names:
         made, job = maker.make(name), _conversion(run, name)
+        # The run would do the first conversion, and so know the fit in the next ones.
+        maker.is_fit_known |= cache.is_made_anew(job)
         if not isinstance(made, FailedVariant) or cache.is_made_anew(job):
             continue
         base = next((each for each in bases_of(Variant.parse(name)) if cache.is_made_anew(_conversion(run, each))), "")

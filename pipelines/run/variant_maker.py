@@ -44,7 +44,11 @@ from paritygate.signature import Signature
 
 
 class VariantMaker:
-    """Makes variants, each at most once."""
+    """Makes variants, each at most once.
+
+    Attributes:
+        is_fit_known: The first variant that is made of the source has checked spec and samples against it.
+    """
 
     def __init__(self, run: RunFolder, wanted: Collection[str], *, time_limit_s: float, progress: Progress) -> None:
         """Prepare to make the wanted variants, even if they exist. Their bases are reused where they exist."""
@@ -54,8 +58,7 @@ class VariantMaker:
         self._progress = progress
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
-        # The first variant that is made of the source checks spec and samples against it.
-        self._is_fit_known = False
+        self.is_fit_known = False
         # Dims that are equal in all samples, which that check reads.
         self._ties: dict[str, str] = {}
 
@@ -155,7 +158,7 @@ class VariantMaker:
                 digests = file_digests(files)
                 check_record({"files": digests, "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
-            if base is None and not self._is_fit_known:
+            if base is None and not self.is_fit_known:
                 _check_fit(run.resolved, made, signature)
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +167,7 @@ class VariantMaker:
         finally:
             remove_marked_folder(staged)
         if base is None:
-            self._is_fit_known, self._ties = True, ties
+            self.is_fit_known, self._ties = True, ties
         artifact = Artifact(
             variant=variant, folder=final, main=made["main"], signature=signature, files=digests, made_by=made_by
         )
@@ -174,7 +177,7 @@ class VariantMaker:
     def _job(self, variant: Variant, base: Artifact | None, files: Path) -> ChildJob:
         run = self._run
         origin = _from_source(run, variant, self._ties) if base is None else _from_base(base)
-        is_fit_known = base is not None or self._is_fit_known
+        is_fit_known = base is not None or self.is_fit_known
         # No conversion depends on rules. The child checks them early, and `_check_fit` also those of a reused export.
         written = {"spec": run.resolved.spec.model_dump(mode="json", by_alias=True), "place": str(run.resolved.folder)}
         return ChildJob(
