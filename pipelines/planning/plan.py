@@ -60,11 +60,6 @@ class Plan:
     model: str
     jobs: tuple[PlannedJob, ...]
 
-    @property
-    def is_all_taken_over(self) -> bool:
-        """True where there is nothing to do."""
-        return all(job.would_be == TAKEN_OVER for job in self.jobs)
-
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON data."""
         return {"model": self.model, "jobs": [to_data(job) for job in self.jobs]}

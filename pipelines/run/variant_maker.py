@@ -44,11 +44,7 @@ from paritygate.signature import Signature
 
 
 class VariantMaker:
-    """Makes variants, each at most once.
-
-    Attributes:
-        is_fit_known: The first variant that is made of the source has checked spec and samples against it.
-    """
+    """Makes variants, each at most once."""
 
     def __init__(self, run: RunFolder, wanted: Collection[str], *, time_limit_s: float, progress: Progress) -> None:
         """Prepare to make the wanted variants, even if they exist. Their bases are reused where they exist."""
@@ -58,6 +54,7 @@ class VariantMaker:
         self._progress = progress
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
+        # The first variant that is made of the source checks spec and samples against it.
         self.is_fit_known = False
         # Dims that are equal in all samples, which that check reads.
         self._ties: dict[str, str] = {}
