@@ -205,7 +205,7 @@ def _torch_facts(
         tf32=tf32,
         notes=tuple(sentences),
         half_precision=half_dtype(weights),
-        in_training=tuple(in_training),
+        in_training=tuple(dict.fromkeys(in_training)),
         # No gradients and no switch of a call's own: the settings are the same for every batch.
         may_be_called_at_once=device == "cpu",
     )

@@ -226,25 +226,17 @@ def _range(name: str, allowed: Any) -> dict[str, Dim]:  # noqa: ANN401 - ValueRa
 
 def notes_of(program: torch.export.ExportedProgram) -> Iterator[str]:
     """Yield a note for each operator that was exported in train mode, where it stays."""
-    for operator, count in Counter(_operator_of(node) for node in _in_training(program)).items():
+    for operator, count in Counter(in_training(program)).items():
         yield f"{count} {operator} was exported in train mode, so eval mode does not reach it"
 
 
-def in_training(program: torch.export.ExportedProgram) -> list[str]:
-    """Return the operators that were exported in train mode, by their names in the program."""
-    return [str(node.name) for node in _in_training(program)]
-
-
-def _in_training(program: torch.export.ExportedProgram) -> Iterator[torch.fx.Node]:
+def in_training(program: torch.export.ExportedProgram) -> Iterator[str]:
+    """Yield each operator that was exported in train mode."""
     for node in program.graph.nodes:
-        flag, needed = TRAIN_FLAGS.get(_operator_of(node), (0, 0))
+        operator = str(node.target).removeprefix("aten.").partition(".")[0]
+        flag, needed = TRAIN_FLAGS.get(operator, (0, 0))
         is_set = flag and len(node.args) > flag and node.args[flag] is True and node.args[needed] not in {None, 0}
         # A decomposed dropout is the numbers that it draws.
         _, part = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
-        if is_set or (_operator_of(node).startswith("bernoulli") and "drop" in str(part).lower()):
-            yield node
-
-
-def _operator_of(node: torch.fx.Node) -> str:
-    """Return the operator in a name such as `aten.dropout.default`."""
-    return str(node.target).removeprefix("aten.").partition(".")[0]
+        if is_set or (operator.startswith("bernoulli") and "drop" in str(part).lower()):
+            yield operator

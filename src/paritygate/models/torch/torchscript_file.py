@@ -94,12 +94,14 @@ def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscrip
         yield f"{count} {operator} was traced in train mode, so eval mode does not reach it"
 
 
-def in_training(module: Any) -> list[str]:  # noqa: ANN401 - as load_torchscript
-    """Return the operators that were traced in train mode, and the parts in train mode whose code reads their mode."""
+def in_training(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
+    """Yield the operators that were traced in train mode, and the parts in train mode whose code reads their mode."""
+    yield from _traced_in_training(module)
     parts = dict(module.named_modules())
-    read = [_path_of(node.input()) for node in _nodes(module, "prim::GetAttr") if node.s("name") == "training"]
-    own = [f"{path}: {parts[path].original_name}" for path in read if path in parts and parts[path].training]
-    return list(dict.fromkeys((*_traced_in_training(module), *own)))
+    for node in _nodes(module, "prim::GetAttr"):
+        path = _path_of(node.input())
+        if node.s("name") == "training" and path in parts and parts[path].training:
+            yield f"{path or 'the module itself'}: {parts[path].original_name}"
 
 
 def _traced_in_training(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
