@@ -17,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import InputFileError, ParitygateError, StorageError
+from paritygate.errors import InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.utf8 import is_utf8
 
 # Only folders with this file are ever deleted.
@@ -288,13 +288,14 @@ def make_marked_folder(folder: Path) -> Path:
     """Create `folder`, which must not exist or be empty, and mark it as ours to delete.
 
     Raises:
-        StorageError: It cannot be written, or holds files that are not ours.
+        StorageError: It cannot be written.
+        UsageError: It holds files that are not ours.
     """
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / MARKER).exists():
             msg = f"{folder} exists and was not made by paritygate, so it is not changed"
-            raise StorageError(msg, hint="name a folder that does not exist")
+            raise UsageError(msg, hint="name a folder that does not exist")
         (folder / MARKER).touch()
     return folder
 

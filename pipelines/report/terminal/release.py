@@ -202,13 +202,16 @@ def _limits(tolerance: Mapping[str, Any], name: str) -> str:
 
 def _same(release: StoredRelease) -> str:
     message = f"{release.model} version {release.version} already holds exactly this: no new version was made"
-    if not release.alias:
-        return message
-    if release.record is None:
-        return f"{message}; alias {release.alias} is at {release.version}"
+    return message + alias_of_same(release)
+
+
+def alias_of_same(release: StoredRelease) -> str:
+    """Return how the alias of an earlier version was moved, after a semicolon; empty without an alias."""
+    if not release.alias or release.record is None:
+        return f"; alias {release.alias} is at {release.version}" if release.alias else ""
     back = "back " if release.is_older else ""
     since = "" if release.moved_from is None else f"from {release.moved_from} "
-    return f"{message}; alias {release.alias} was moved {back}{since}to {release.version}"
+    return f"; alias {release.alias} was moved {back}{since}to {release.version}"
 
 
 def print_alias_move(move: AliasMove, repository: Root, *, is_quiet: bool = False, to_stderr: bool = False) -> None:

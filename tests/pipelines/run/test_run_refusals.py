@@ -424,7 +424,7 @@ def test_folders_that_are_not_ours_are_left_alone(finished: Desk, tmp_path: Path
 
     called = desk.call("record", "--run", str(desk.run_folder))
 
-    assert called.code == 5
+    assert called.code == 2
     assert "was not made by paritygate, so it is not overwritten" in called.err
     assert (theirs / "notes.txt").read_text() == "mine"
 

@@ -34,8 +34,9 @@ def command(
 ) -> int:
     """Remove the old runs of MODEL or of all models, and with --cache the cached results of stages.
 
-    A run stays if it is in use or has a release. Releases are looked up below --root, in the specs of the runs, in
-    each --releases, and wherever the run was released. If one of these cannot be read, all runs of the model stay.
+    A run stays if it is in use, has a release or holds files of yours. Releases are looked up below --root, in the
+    specs of the runs, in each --releases, and wherever the run was released. If one of these cannot be read, all runs
+    of the model stay.
     The evidence of a failed variant stays, because later specs may not ask for less without a reason.
 
     Links are not followed, and other files in the cache folder stay.
