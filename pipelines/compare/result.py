@@ -413,7 +413,7 @@ def output_result(
         axis=profile.axis,
         scale=float(profile.scale.max()),
         repeat_max_abs_diff=finite_or_none(measured.repeat_max_abs_diff.get(name)),
-        mismatches=None if profile.is_float else statistics.mismatches,
+        mismatches=statistics.mismatches if limits.is_exact else None,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
         limits={
             "max_abs_diff": _range(limits.max_abs_diff),
@@ -429,8 +429,8 @@ def output_result(
     )
 
 
-def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
-    """Return the result of one stratum, given the profile of each output."""
+def stratum_result(measured: Measurement, limits: Mapping[str, Limits]) -> StratumResult:
+    """Return the result of one stratum, given the limits of each output."""
     return StratumResult(
         rows=measured.rows,
         outputs={
@@ -438,7 +438,7 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
                 StratumOutput,
                 statistics,
                 rows_beyond=_rows_beyond(measured, output),
-                mismatches=None if profiles[output].is_float else statistics.mismatches,
+                mismatches=statistics.mismatches if limits[output].is_exact else None,
                 non_finite=statistics.non_finite + statistics.non_finite_mismatches,
             )
             for output, statistics in measured.statistics.items()

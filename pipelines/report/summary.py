@@ -16,7 +16,6 @@ from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, table_of, text
 from paritygate.pipelines.report.why import headline_check, why, why_of_variant
 from paritygate.precision import Precision
-from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.measure.check import FAULT
@@ -131,9 +130,9 @@ def _mismatches(result: ComparisonResult) -> list[int]:
     # Evidence of earlier versions counts a row once for each output.
     counts = [decision.mismatches for decision in result.decisions.values()]
     counts += [
-        output.mismatches or 0
+        output.mismatches
         for name, output in result.outputs.items()
-        if name not in result.decisions and not is_float_dtype(output.dtype)
+        if name not in result.decisions and output.mismatches is not None
     ]
     return counts
 

@@ -88,14 +88,14 @@ def _effect(
         largest = float(difference.max(initial=0.0))
     if not math.isfinite(largest):
         return EffectResult(output=name, max_abs_diff=None, where=where, in_limits=None, is_rounding=False)
-    if expected.dtype.kind != "f" or not limits.max_abs_diff.all():
+    if limits.is_exact or not limits.max_abs_diff.all():
         return EffectResult(output=name, max_abs_diff=largest, where=where, in_limits=None, is_rounding=False)
     return EffectResult(
         output=name,
         max_abs_diff=largest,
         where=where,
         in_limits=_in_limits(difference, wanted, limits),
-        is_rounding=_is_rounding(difference, wanted, profile),
+        is_rounding=expected.dtype.kind == "f" and _is_rounding(difference, wanted, profile),
     )
 
 

@@ -31,8 +31,13 @@ def is_float_dtype(name: str) -> bool:
 
 
 def is_integer_dtype(name: str) -> bool:
-    """Return whether `name` is an integer dtype or bool, whose outputs are compared exactly."""
+    """Return whether `name` is an integer dtype or bool."""
     return name in _INTEGER_DTYPES
+
+
+def is_number_dtype(name: str) -> bool:
+    """Return whether differences of values of the dtype have a size: of floats and integers, but not bool and text."""
+    return name in DTYPES - {"bool", _STRING}
 
 
 def is_comparable_dtype(name: str) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
 from paritygate.validate.measure.blocks import on_axis
@@ -40,6 +42,11 @@ _ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
 
 # A candidate has noise of its own besides that of the reference.
 _NOISE_ROOM = 2.0
+
+
+# The mean limit of integers as a part of that of a value, as in the table of defaults: truncation in place of rounding
+# is 0.5 on average. So many values more may have their whole limit, because each is a large part of the mean of a few.
+_MEAN_OF_WHOLE, _FEW_WHOLE = 1 / 5, 4
 
 
 _MOST_NOISE = 10.0
@@ -77,7 +84,8 @@ class Limits:
     columns of a table, an output of rank 2; it is infinite for others. `fixed` has the channels with declared limits,
     which hold as written. `step` is the coarsest step that a value may have been rounded to; None where `max_abs_diff`
     was declared. The reference's `fills` are compared exactly, but `substitutes`, the nearest numbers of the precision,
-    are allowed.
+    are allowed. `is_exact` is for outputs that are compared exactly, such as labels. The sum of differences may exceed
+    that of the mean limit by `of_few`.
     """
 
     max_abs_diff: NDArray[np.float64]
@@ -101,6 +109,8 @@ class Limits:
     step: Step | None = None
     fills: tuple[float, ...] = ()
     substitutes: tuple[float, ...] = ()
+    is_exact: bool = False
+    of_few: float = 0.0
 
     def widened(self, factor: float) -> Limits:
         """Return limits that are so many times as wide; floors and exact comparisons stay as they are."""
@@ -270,13 +280,10 @@ class Limits:
         is_substitute &= actual != expected
         return is_substitute
 
-    def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def is_within(self, actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which values are within their limit; NaN only where the reference holds NaN."""
-        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        with np.errstate(invalid="ignore"):
-            near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
-        within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
-        return within
+        near: NDArray[np.bool_] = distance(actual, expected) <= self.band(expected)
+        return near | self.is_substituted(actual, expected)
 
 
 def _filled(expected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -293,14 +300,11 @@ def _rows_beyond(own: NDArray[np.float64], bulk: NDArray[np.float64]) -> NDArray
 
 
 def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
-    """Return the limits of one output: defaults scaled by the reference, declared ones as written; 0 unless float."""
-    if not profile.is_float:
-        zero = np.zeros(profile.channels)
-        return Limits(
-            max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
-        )
-    has_max = "max_abs_diff" in tolerance.declared
+    """Return the limits of one output: defaults scaled by the reference, declared ones as written."""
     own = {name: _own_limit(tolerance, profile, name) for name in OUTPUT_LIMITS}
+    if not profile.is_float:
+        return _limits_of_whole(profile, own)
+    has_max = "max_abs_diff" in tolerance.declared
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
     floor = floor_of_bulk(tolerance, profile)
     share = SHARES_OF_SPREAD[tolerance.precision]
@@ -352,6 +356,33 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         step=None if has_max else step,
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
+    )
+
+
+def limits_of(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> dict[str, Limits]:
+    """Return the limits of the outputs that are not compared exactly, by name."""
+    limits = {profile.name: limits_for(tolerance, profile) for profile in profiles}
+    return {name: item for name, item in limits.items() if not item.is_exact}
+
+
+def _limits_of_whole(profile: OutputProfile, own: Mapping[str, NDArray[np.float64]]) -> Limits:
+    """Return the limits of an output that is not float: 0, unless its own are declared, because 1 may be another label.
+
+    A declared `max_abs_diff` is the limit of repeats too, and the values of a row may all have it.
+    """
+    most = np.nan_to_num(own["max_abs_diff"])
+    is_open = {name: bool(np.isnan(limit).all()) for name, limit in own.items()}
+    return Limits(
+        max_abs_diff=most,
+        mean_abs_diff=_MEAN_OF_WHOLE * most if is_open["mean_abs_diff"] else own["mean_abs_diff"],
+        repeat_max_abs_diff=most if is_open["repeat_max_abs_diff"] else own["repeat_max_abs_diff"],
+        max_row_rel_diff=float(np.nan_to_num(own["max_row_rel_diff"][0])),
+        axis=profile.axis,
+        floor=most,
+        row_floor=most,
+        has_row_floor=is_open["max_row_rel_diff"],
+        is_exact=all(is_open.values()),
+        of_few=_FEW_WHOLE * float(most.max()) if is_open["mean_abs_diff"] else 0.0,
     )
 
 
@@ -424,6 +455,8 @@ def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     inputs may be of any size.
     """
     declared = limits_for(tolerance, profile)
+    if not profile.is_float:
+        return declared
     # Generated rows are more than those sampled, and the largest of honest differences grows with them.
     share = SHARES_OF_SPREAD[tolerance.precision]
     wider = replace(profile, own_spread=profile.own_spread * max(1.0, min(_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP / share)))
@@ -454,12 +487,13 @@ def _nearest_in(precision: Precision, fill: float) -> float:
 def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> tuple[str, ...]:
     """Return the names of the declared limits that are looser than the default of some output."""
     default = DEFAULT_TOLERANCES[tolerance.precision]
-    defaults = {profile.name: limits_for(default, profile) for profile in profiles if profile.is_float}
+    defaults = {profile.name: limits_for(default, profile) for profile in profiles}
+    floats = [limits for limits in defaults.values() if not limits.is_exact]
     loose: list[str] = [
         name
         for name in OUTPUT_LIMITS
         if name in tolerance.declared
-        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults.values())
+        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in floats)
     ]
     loose += [
         f"{output}:{name}"

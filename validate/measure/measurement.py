@@ -50,7 +50,7 @@ _NO_ARGMAX = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonPlan:
-    """The outputs to compare, with the reference's profiles, and the limits of float outputs.
+    """The outputs to compare, with the reference's profiles and limits.
 
     `decisions` are by the output they read. `argmax_of` maps integer outputs to the scores of which they are declared
     the argmax.
@@ -135,7 +135,7 @@ class OutputComparison:
             self._sketches = {
                 name: plot_data.empty_sketch(profile, plan.decisions.get(name))
                 for name, profile in plan.profiles.items()
-                if profile.is_float
+                if not plan.limits[name].is_exact
             }
         self.states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
@@ -187,7 +187,7 @@ class OutputComparison:
         traits = RowTraits(batch)
         for name, array in expected.items():
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
-            if has_rows and array.size == batch.rows and not self._plan.profiles[name].is_float:
+            if has_rows and array.size == batch.rows and self._plan.limits[name].is_exact:
                 at = np.flatnonzero((actual[name] != array).reshape(-1)) + self._pass_rows
                 self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
             # Later passes repeat the same rows.
@@ -302,10 +302,10 @@ class OutputComparison:
 
     def add_repeat(self, first: Arrays, again: Arrays) -> None:
         """Add the candidate's outputs of one batch in the first and in a later pass."""
-        for name, profile in self._plan.profiles.items():
+        for name in self._plan.profiles:
             if name not in first or name not in again:
                 continue
-            self._add_repeat(name, *repeat_difference(again[name], first[name], profile, self._plan.limits[name]))
+            self._add_repeat(name, *repeat_difference(again[name], first[name], self._plan.limits[name]))
 
     def _add_repeat(self, name: str, ratio: float, largest: float) -> None:
         before = self._repeats.get(name, (0.0, 0.0))
@@ -439,7 +439,7 @@ class OutputComparison:
 
     def _others(self) -> list[str]:
         is_known = {*self._plan.argmax_of, *self._folded}
-        return [name for name, profile in self._plan.profiles.items() if not profile.is_float and name not in is_known]
+        return [name for name, limits in self._plan.limits.items() if limits.is_exact and name not in is_known]
 
 
 def _texts_as_marks(actual: Arrays, expected: Arrays) -> tuple[Arrays, dict[str, NDArray[np.generic]]]:
@@ -455,18 +455,18 @@ def _texts_as_marks(actual: Arrays, expected: Arrays) -> tuple[Arrays, dict[str,
 
 
 def repeat_difference(
-    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile, limits: Limits
+    actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits
 ) -> tuple[float, float]:
     """Return the largest difference of two runs on the same input, in limits of its value and in its own unit.
 
-    It is infinite for integers or shapes that differ, and values that are finite in one run only.
+    It is infinite for labels or shapes that differ, and values that are finite in one run only.
     """
     if actual.shape != expected.shape or dtype_name(actual.dtype) != dtype_name(expected.dtype):
         return float("inf"), float("inf")
     if actual.size == 0:
         return 0.0, 0.0
     left_out = left_out_of(expected)
-    if not profile.is_float:
+    if limits.is_exact:
         is_same = bool((blanked(actual, left_out) == blanked(expected, left_out)).all())
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
     if expected.ndim == 0:
@@ -480,7 +480,7 @@ def _block_difference(
 ) -> tuple[float, float]:
     left_out = left_out_of(expected)
     wide = not_a_number(expected, left_out)
-    difference = distance(not_a_number(actual, left_out), wide)
+    difference = distance(blanked(actual, left_out), blanked(expected, left_out))
     if limits.fits(difference.shape):
         limit = limits.of_values("repeat_max_abs_diff", wide)
     else:

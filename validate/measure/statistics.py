@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.codec import with_finite
+from paritygate.distance import subtract
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
 from paritygate.validate.measure.bounds import mean_interval_95
 from paritygate.validate.measure.figures import WorstRow
@@ -226,15 +227,15 @@ def _update(
     state.rows += len(rows_of(wide_expected, len(ids)))
     if expected.size == 0:
         return
-    with np.errstate(invalid="ignore"):
-        difference = wide_actual - wide_expected
+    is_whole = expected.dtype.kind in "iu"
+    difference = subtract(actual, expected) if is_whole else subtract(wide_actual, wide_expected)
     magnitude = np.abs(difference)
     limits, of_mean = state.limits.of_max_and_mean(wide_expected)
     # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
     is_kept: NDArray[np.bool_] | None = None
     broken: _Broken | None = None
     is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
-    if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
+    if without or (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
         is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
         _count_non_finite(state, wide_actual, wide_expected, ids)
         state.non_finite_matches -= without

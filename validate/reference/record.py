@@ -455,9 +455,9 @@ def _check_repeat(
     limits = {name: limits_for(tolerance, without_cap(profile)) for name, profile in profiles.items()}
     largest = 0.0
     for batch in read_chunks(folder, chunks):
-        for name, profile in profiles.items():
+        for name in profiles:
             first, second = batch.outputs[f"first/{name}"], batch.outputs[f"again/{name}"]
-            ratio, difference = repeat_difference(second, first, profile, limits[name])
+            ratio, difference = repeat_difference(second, first, limits[name])
             largest = max(largest, difference)
             if ratio > 1:
                 limit = float(limits[name].repeat_max_abs_diff.max())

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
-from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def _why(result: ComparisonResult | None, output: str) -> str:
 def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[Cell, Cell]:
     if decision is not None:
         return _decision_cells(decision)
-    if not is_float_dtype(output.dtype):
+    if output.mismatches is not None:
         return figure(f"{number(output.mismatches)} values"), figure(_NOTHING)
     return figure("no rule"), figure(_NOTHING)
 
