@@ -64,7 +64,7 @@ class OutputResult:
     `scale` is max(1, spread of the reference's bulk), the largest over the channels. It multiplies default limits, and
     `limits` are those of the bulk. `reference_spread` is that spread itself. The largest difference as a part of it
     orders equally fast variants. `fill_values` were compared exactly. `mismatches` counts values that differ in an
-    output that is compared exactly. It is null for a float output, whose changed answers are in `decisions`.
+    output that is compared exactly. It is null for one with limits, whose changed answers are in `decisions`.
     `rows_beyond` counts rows beyond a limit. It is null where the output has no row for each input row. `looks_like`
     describes the difference of an output that failed. `drawing` is data for the report's drawing; null for none.
     `sqnr_db` is the signal-to-quantization-noise ratio; null also where nothing differs or the reference is all zeros.

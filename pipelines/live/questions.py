@@ -120,11 +120,7 @@ def questions_of(
     if not inputs:
         msg = f"--rows is more than a batch of the samples {samples.text} has (got {rows}, largest: {largest})"
         raise UsageError(msg, hint="give more samples, or fewer rows")
-    limits = {
-        names[name]: limits
-        for name, limits in limits_of(rules.tolerance, recording.profiles.values()).items()
-        if name not in rules.ignored
-    }
+    limits = {names[name]: item for name, item in limits_of(rules.tolerance, recording.profiles.values()).items()}
     judge = AnswerJudge(rules=_by_served_names(rules, names), limits=limits)
     return Questions(inputs=inputs, expected=expected, rows=where, rows_each=rows, judge=judge)
 

@@ -37,16 +37,15 @@ def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
     matched = {name for rule in resolved.matches for name in rule.outputs}
     left_out = matched | resolved.ignored.keys()
     compared = [spec for spec in signature.outputs if spec.name not in left_out]
-    floats = {spec.name: spec for spec in compared if is_float_dtype(spec.dtype)}
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None]
-    channels = {name: _channels(spec, resolved.spec.axes.get(name), inputs) for name, spec in floats.items()}
+    channels = {spec.name: _channels(spec, resolved.spec.axes.get(spec.name), inputs) for spec in compared}
     _check(resolved, channels, {spec.name: spec.dtype for spec in compared})
 
 
 def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
     """Check the same by the outputs of the reference, with the same error."""
-    floats = {name: (profile.channels,) for name, profile in profiles.items() if profile.is_float}
-    _check(resolved, floats, {name: profile.dtype for name, profile in profiles.items()})
+    channels = {name: (profile.channels,) for name, profile in profiles.items()}
+    _check(resolved, channels, {name: profile.dtype for name, profile in profiles.items()})
 
 
 def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
@@ -63,31 +62,29 @@ def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
 
 
 def _check(resolved: ResolvedSpec, channels: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]) -> None:
-    """Check all limits; `channels` are of float outputs, and `dtypes` of all that are compared."""
-    numbers = {name: channels.get(name, (1,)) for name, dtype in dtypes.items() if is_number_dtype(dtype)}
-    for label in resolved.spec.argmax_of:
-        numbers.pop(label, None)
+    labels = resolved.spec.argmax_of
+    numbers = [name for name, dtype in dtypes.items() if is_number_dtype(dtype) and name not in labels]
+    floats = [name for name in numbers if is_float_dtype(dtypes[name])]
     for limit in _asked(resolved):
-        is_of_floats = not limit.key.startswith("tolerance.")
-        allowed = channels if is_of_floats else numbers
+        what, names = ("numeric", numbers) if limit.key.startswith("tolerance.") else ("float", floats)
         is_of_names = limit.noun == "name"
-        if not is_of_names and limit.output not in allowed:
+        if limit.output in names:
+            # One number applies to all channels.
+            if limit.size > 1 or is_of_names:
+                _check_count(resolved, limit, channels[limit.output])
+        elif not is_of_names:
             msg = (
-                f"spec {resolved.origin}: {limit.key} is on {limit.output!r}, which is not "
-                f"a {'float' if is_of_floats else 'numeric'} output that is compared "
-                f"(there are: {', '.join(allowed) or 'none'})"
+                f"spec {resolved.origin}: {limit.key} is on {limit.output!r}, which is not a {what} output that is "
+                f"compared (there are: {', '.join(names) or 'none'})"
             )
-            raise UsageError(msg, hint=f"name one of these{meant(limit.output, allowed)}")
-        # One number applies to all channels.
-        if limit.size > 1 or is_of_names:
-            _check_count(resolved, limit, allowed.get(limit.output, ()))
+            raise UsageError(msg, hint=f"name one of these{meant(limit.output, names)}")
 
 
 def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: Sequence[int]) -> None:
     if channels and limit.size not in channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
         msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels[0], 'channel')}"
-        hint = f"give one {limit.noun} for each channel, or choose their axis above rank 2: axes: {{{limit.output}: N}}"
+        hint = f"give one {limit.noun} for each channel, or choose their axis: axes: {{{limit.output}: N}}"
         raise UsageError(msg, hint=hint)
 
 
@@ -95,7 +92,7 @@ def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int 
     """Return how many channels an output may have, the likeliest first; none where its declared shape is open."""
     if spec.shape is None:
         return ()
-    if axis is None and len(spec.shape) < _COLUMNS_RANK:
+    if axis is None and (len(spec.shape) < _COLUMNS_RANK or not is_float_dtype(spec.dtype)):
         return (1,)
     if axis is not None:
         size = spec.shape[axis]

@@ -22,45 +22,24 @@ from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, OUTPUT_LIM
 # Of shares of one quantity, the largest root mean square difference of a column, as a share of that of its distances
 # from the median. Source: as above.
 SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 3.5e-1}
-
-
 # No cap is below so many roundings of the bulk: those of the weights move a nearly constant column as a whole.
 # Source: measured on honest FP16 and BF16 of small networks, up to 8.9.
 _ROUNDINGS_OF_CAP = 12
-
-
 # The parts of a single value's cap and floor that the limit of a mean and of a repeat have.
 _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
-
-
 _FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 8, "repeat_max_abs_diff": 1 / 2}
-
-
 # On generated rows, a limit may be so many times as large a share of its channel's spread, and half of it at most.
 _ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
-
-
 # A candidate has noise of its own besides that of the reference.
 _NOISE_ROOM = 2.0
-
-
-# The mean limit of integers as a part of that of a value, as in the table of defaults: truncation in place of rounding
-# is 0.5 on average. So many values more may have their whole limit, because each is a large part of the mean of a few.
-_MEAN_OF_WHOLE, _FEW_WHOLE = 1 / 5, 4
-
-
 _MOST_NOISE = 10.0
-
-
+# So many values of an integer output may have their whole limit, because each is a large part of the mean of a few.
+_FEW_WHOLE = 4
 # How far implementations of a bounded function, such as Sigmoid, differ in float32 at any value.
 # Source: ONNX Runtime's rational approximation against PyTorch's, up to 1.2e-7 measured; see docs/tolerances.md.
 ACTIVATION_FLOOR = 3e-7
-
-
 # The precisions whose range or steps do not hold every fill value of FP32; INT8 and TF32 keep such constants.
 _FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision.BF16: "bfloat16"}
-
-
 # Limits of single values, which grow with the distance of the value.
 _GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
 
@@ -110,7 +89,7 @@ class Limits:
     fills: tuple[float, ...] = ()
     substitutes: tuple[float, ...] = ()
     is_exact: bool = False
-    of_few: float = 0.0
+    of_few: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def widened(self, factor: float) -> Limits:
         """Return limits that are so many times as wide; floors and exact comparisons stay as they are."""
@@ -370,19 +349,20 @@ def _limits_of_whole(profile: OutputProfile, own: Mapping[str, NDArray[np.float6
 
     A declared `max_abs_diff` is the limit of repeats too, and the values of a row may all have it.
     """
-    most = np.nan_to_num(own["max_abs_diff"])
-    is_open = {name: bool(np.isnan(limit).all()) for name, limit in own.items()}
+    most, row = np.nan_to_num(own["max_abs_diff"]), float(own["max_row_rel_diff"][0])
+    of_row = float(most.max()) * math.sqrt(profile.values / max(1, profile.rows)) / (profile.row_norm or 1.0)
+    is_open = {name: np.isnan(limit) for name, limit in own.items()}
     return Limits(
         max_abs_diff=most,
-        mean_abs_diff=_MEAN_OF_WHOLE * most if is_open["mean_abs_diff"] else own["mean_abs_diff"],
-        repeat_max_abs_diff=most if is_open["repeat_max_abs_diff"] else own["repeat_max_abs_diff"],
-        max_row_rel_diff=float(np.nan_to_num(own["max_row_rel_diff"][0])),
+        mean_abs_diff=np.where(is_open["mean_abs_diff"], _CAP_SHARE["mean_abs_diff"] * most, own["mean_abs_diff"]),
+        repeat_max_abs_diff=np.where(is_open["repeat_max_abs_diff"], most, own["repeat_max_abs_diff"]),
+        max_row_rel_diff=of_row if math.isnan(row) else row,
         axis=profile.axis,
         floor=most,
         row_floor=most,
-        has_row_floor=is_open["max_row_rel_diff"],
-        is_exact=all(is_open.values()),
-        of_few=_FEW_WHOLE * float(most.max()) if is_open["mean_abs_diff"] else 0.0,
+        has_row_floor=math.isnan(row),
+        is_exact=all(channels.all() for channels in is_open.values()),
+        of_few=np.where(is_open["mean_abs_diff"], _FEW_WHOLE * most, 0.0),
     )
 
 
@@ -391,7 +371,7 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
         msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {profile.channels} or 1)"
-        hint = f"give one number, or one for each channel; above rank 2, --axis {profile.name}=N chooses their axis"
+        hint = f"give one number, or one for each channel; --axis {profile.name}=N chooses their axis"
         raise UsageError(msg, hint=hint)
     values = np.array([math.nan if value is None else value for value in declared])
     own: NDArray[np.float64] = np.full(profile.channels, values)

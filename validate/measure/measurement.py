@@ -129,17 +129,16 @@ class OutputComparison:
         self._plan = plan
         self._names_rows = names_rows
         self._is_of_samples = is_drawn
-        self._sketches: dict[str, Sketch] = {}
         self._octaves: dict[str, NDArray[np.int64]] = {}
-        if is_drawn:
-            self._sketches = {
-                name: plot_data.empty_sketch(profile, plan.decisions.get(name))
-                for name, profile in plan.profiles.items()
-                if not plan.limits[name].is_exact
-            }
-        self.states: dict[str, DiffState] = {}
-        for name, profile in plan.profiles.items():
-            self.states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
+        self._sketches = {
+            name: plot_data.empty_sketch(profile, plan.decisions.get(name))
+            for name, profile in plan.profiles.items()
+            if is_drawn and not plan.limits[name].is_exact
+        }
+        self.states: dict[str, DiffState] = {
+            name: statistics.empty(profile, plan.limits[name], names_rows=names_rows)
+            for name, profile in plan.profiles.items()
+        }
         # By output, the counts of each ended pass.
         self.by_pass: dict[str, list[dict[str, int]]] = {}
         self._folded: dict[str, DecisionState] = {}

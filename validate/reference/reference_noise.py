@@ -110,8 +110,7 @@ def _block_within(
         return wide
 
     wide = counting(expected)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(counting(subtract(actual, expected)))
+    difference = np.abs(counting(subtract(actual, expected)))
     of_values = _limits_of_rows(expected, limits)
     noise = [RowNoise(max_abs_diff=0.0, norm=0.0)] * rows if noise is None else noise
     own = np.array([row.max_abs_diff for row in noise])
