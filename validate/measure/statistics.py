@@ -6,6 +6,7 @@ float64. NaN and infinity are counted, not averaged.
 
 from __future__ import annotations
 
+import heapq
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -473,10 +474,13 @@ def _add_nearest(state: DiffState, block: _Block) -> None:
     """Keep the finite difference that is nearest to its limit, or furthest beyond it, and count those beyond."""
     in_limits = block.by_row(block.in_limits)
     state.beyond += int(np.count_nonzero(in_limits > 1))
-    at = int(in_limits.argmax())
-    row, place = divmod(at, in_limits.shape[1])
-    if in_limits[row, place] > (0.0 if state.nearest is None else state.nearest.in_limits):
-        state.nearest = block.worst_row(row, place, state.limits.axis)
+    largest = float(in_limits.max())
+    if largest > 0 and (state.nearest is None or largest >= state.nearest.in_limits):
+        # Integers are often equally far off: the row of the first id, in whatever order parts are merged.
+        rows, places = np.nonzero(in_limits == largest)
+        row = min(np.unique(rows).tolist(), key=block.name_of)
+        nearest = block.worst_row(row, int(places[rows == row].min()), state.limits.axis)
+        state.nearest = _merged("nearest", state.nearest, nearest)
 
 
 def _add_rows(
@@ -563,9 +567,12 @@ def _keep_worst(state: DiffState, block: _Block) -> None:
     in_limits = block.by_row(block.in_limits)
     largest: NDArray[np.float64] = in_limits.max(axis=1)
     bar = state.worst[-1].in_limits if len(state.worst) == _WORST_ROWS else 0.0
-    rows = np.flatnonzero(largest > bar)
+    rows = np.flatnonzero((largest >= bar) & (largest > 0))
     if rows.size > _WORST_ROWS:
         rows = rows[largest[rows] >= np.partition(largest[rows], -_WORST_ROWS)[-_WORST_ROWS]]
+        apart = block.by_row(block.magnitude)[rows, in_limits[rows].argmax(axis=1)]
+        ranked = zip(-largest[rows], -apart, map(block.name_of, rows), rows, strict=True)
+        rows = np.array([row for *_, row in heapq.nsmallest(_WORST_ROWS, ranked)])
     if rows.size:
         worst = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
         state.worst = _worst_of([*state.worst, *worst])
@@ -577,10 +584,6 @@ def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
     for row in sorted(rows, key=lambda row: (-row.in_limits, -(row.max_abs_diff or 0.0), row.row_id)):
         best.setdefault(row.row_id, row)
     return list(best.values())[:_WORST_ROWS]
-
-
-def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
-    return row.in_limits, row.max_abs_diff or 0.0, row.row_id, row.index
 
 
 def _further(one: Any, other: Any) -> Any:  # noqa: ANN401 - what was found, or None
@@ -595,7 +598,9 @@ _MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("nearest_row", "nearest_bounded_row"), _further),
     **dict.fromkeys(("first_non_finite_id", "first_wrong_fill"), lambda one, other: one or other),
     **dict.fromkeys(("log_noise", "log_signal"), lambda one, other: float(np.logaddexp(one, other))),
-    "nearest": lambda one, other: max((row for row in (one, other) if row is not None), key=_rank, default=None),
+    "nearest": lambda one, other: min(
+        filter(None, (one, other)), key=lambda row: (-row.in_limits, row.row_id, row.index), default=None
+    ),
 }
 
 
