@@ -359,7 +359,6 @@ def _limits_of_whole(profile: OutputProfile, own: Mapping[str, NDArray[np.float6
         max_row_rel_diff=of_row if math.isnan(row) else row,
         axis=profile.axis,
         floor=most,
-        row_floor=most,
         has_row_floor=math.isnan(row),
         is_exact=all(channels.all() for channels in is_open.values()),
         of_few=np.where(is_open["mean_abs_diff"], _FEW_WHOLE * most, 0.0),
