@@ -30,7 +30,7 @@ def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64
     alone is infinitely far from the other.
     """
     wide_actual, wide_expected = (np.asarray(array, dtype=np.float64) for array in (actual, expected))
-    apart = np.abs(subtract(actual, expected))
+    apart = np.asarray(np.abs(subtract(actual, expected)))
     with np.errstate(over="ignore"):
         if math.isfinite(float(apart.sum())):
             return apart
