@@ -26,6 +26,7 @@ from paritygate.validate.measure.check import (
 )
 from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+from paritygate.validate.measure.tolerance import OUTPUT_LIMITS
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -374,8 +375,8 @@ class ComparisonResult:
         return self.not_run_here if self.error is None else self.error.message
 
 
-def _range(values: Iterable[float]) -> LimitRange:
-    seen = [float(value) for value in values]
+def _range(limit: Any) -> LimitRange:  # noqa: ANN401 - an array, or a number
+    seen = [float(value) for value in getattr(limit, "flat", [limit])]
     return LimitRange(lowest=min(seen), highest=max(seen))
 
 
@@ -415,12 +416,7 @@ def output_result(
         repeat_max_abs_diff=finite_or_none(measured.repeat_max_abs_diff.get(name)),
         mismatches=statistics.mismatches if limits.is_exact else None,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
-        limits={
-            "max_abs_diff": _range(limits.max_abs_diff),
-            "mean_abs_diff": _range(limits.mean_abs_diff),
-            "repeat_max_abs_diff": _range(limits.repeat_max_abs_diff),
-            "max_row_rel_diff": _range([limits.max_row_rel_diff]),
-        },
+        limits={name: _range(getattr(limits, name)) for name in OUTPUT_LIMITS},
         worst_rows=list(statistics.worst_rows) if profile.dtype != "string" else _of_text(statistics.worst_rows),
         rows_beyond=_rows_beyond(measured, name),
         looks_like=list(looks_like),

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# The bytes of integers that float64 may not hold.
-_WIDE = 8
-
 
 def subtract(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
     """Return actual - expected of every value, in float64; it subtracts integers of 64 bits before it rounds them."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     with np.errstate(invalid="ignore", over="ignore"):
-        if not all(array.dtype.kind in "iu" and array.dtype.itemsize == _WIDE for array in (actual, expected)):
+        if not {actual.dtype.name, expected.dtype.name} <= {"int64", "uint64"}:
             return np.asarray(actual.astype(np.float64, copy=False) - expected.astype(np.float64, copy=False))
         # Modulo 2^64, so that the difference of any two of them fits.
         apart = np.maximum(actual, expected).astype(np.uint64) - np.minimum(actual, expected).astype(np.uint64)

@@ -283,7 +283,6 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     own = {name: _own_limit(tolerance, profile, name) for name in OUTPUT_LIMITS}
     if not profile.is_float:
         return _limits_of_whole(profile, own)
-    has_max = "max_abs_diff" in tolerance.declared
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
     floor = floor_of_bulk(tolerance, profile)
     share = SHARES_OF_SPREAD[tolerance.precision]
@@ -332,7 +331,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         mean_of_columns=_mean_of_columns(tolerance, profile, float(_FLOOR_SHARE["mean_abs_diff"] * floor.max())),
         is_table=is_table,
         fixed={name: channels for name, channels in fixed.items() if channels.any()},
-        step=None if has_max else step,
+        step=None if "max_abs_diff" in tolerance.declared else step,
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
     )

@@ -301,9 +301,7 @@ class OutputComparison:
 
     def add_repeat(self, first: Arrays, again: Arrays) -> None:
         """Add the candidate's outputs of one batch in the first and in a later pass."""
-        for name in self._plan.profiles:
-            if name not in first or name not in again:
-                continue
+        for name in self._plan.profiles.keys() & first.keys() & again.keys():
             self._add_repeat(name, *repeat_difference(again[name], first[name], self._plan.limits[name]))
 
     def _add_repeat(self, name: str, ratio: float, largest: float) -> None:

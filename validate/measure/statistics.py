@@ -107,11 +107,6 @@ class DiffState:
     nearest: WorstRow | None = None
     worst: list[WorstRow] = field(default_factory=list)
 
-    @property
-    def has_exact_channels(self) -> bool:
-        """Return whether the limit of some values is 0, or too small to divide by."""
-        return bool(self.limits.max_abs_diff.min(initial=np.inf) < _SMALLEST_UNIT)
-
 
 @dataclass(kw_only=True, slots=True)
 class RowFigures:
@@ -257,7 +252,7 @@ def _update(
         is_other = actual != expected
         state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))
     with np.errstate(over="ignore"):
-        in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
+        in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if limits.min() < _SMALLEST_UNIT else limits)
     _add_sums(state, difference, magnitude, is_kept, of_mean)
     state.histogram.add(magnitude if is_kept is None else magnitude[is_kept])
     state.limit_histogram.add(in_limits if is_kept is None else in_limits[is_kept])

@@ -132,9 +132,8 @@ def _why(result: ComparisonResult | None, output: str) -> str:
 def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[Cell, Cell]:
     if decision is not None:
         return _decision_cells(decision)
-    if output.mismatches is not None:
-        return figure(f"{number(output.mismatches)} values"), figure(_NOTHING)
-    return figure("no rule"), figure(_NOTHING)
+    words = "no rule" if output.mismatches is None else f"{number(output.mismatches)} values"
+    return figure(words), figure(_NOTHING)
 
 
 def _decision_cells(decision: DecisionStatistics) -> tuple[Cell, Cell]:
