@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from paritygate import __version__
 from paritygate.codec import finite_or_none, schema_of
@@ -26,8 +26,8 @@ from paritygate.validate.measure.check import (
     exit_code_of,
     verdict_of,
 )
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+from paritygate.validate.measure.figures import DecisionStatistics, Drawing, WorstRow
+from paritygate.validate.measure.tolerance import OUTPUT_LIMITS
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class OutputResult(Struct, frozen=True, kw_only=True):
     `scale` is max(1, spread of the reference's bulk), the largest over the channels. It multiplies default limits, and
     `limits` are those of the bulk. `reference_spread` is that spread itself. The largest difference as a part of it
     orders equally fast variants. `fill_values` were compared exactly. `mismatches` counts values that differ in an
-    output that is compared exactly. It is null for a float output, whose changed answers are in `decisions`.
+    output that is compared exactly. It is null for one with limits, whose changed answers are in `decisions`.
     `rows_beyond` counts rows beyond a limit. It is null where the output has no row for each input row. `looks_like`
     describes the difference of an output that failed. `drawing` is data for the report's drawing; null for none.
     `sqnr_db` is the signal-to-quantization-noise ratio; null also where nothing differs or the reference is all zeros.
@@ -162,8 +162,7 @@ class ProbeFailureResult(Struct, frozen=True, kw_only=True):
     """One batch of a probe in which the models differ; batch -1 is all batches together.
 
     Findings have more fields, which are empty for a failure. `edge` is how the rows are unlike every sample, and
-    `batches` counts such batches. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec. In results of
-    earlier versions, only a finding has `probe`.
+    `batches` counts such batches. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec.
     """
 
     batch: int
@@ -216,14 +215,6 @@ class ProbeResult(Struct, frozen=True, kw_only=True):
     notes: list[str] = field(default_factory=list)
     kind: str = ""
     words: list[Sentence] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if not (self.kind and self.words):
-            # Only results of earlier versions need it.
-            from paritygate.validate.words.earlier import kind_before, words_before
-
-            force_setattr(self, "kind", self.kind or kind_before(self.status, self.detail))
-            force_setattr(self, "words", self.words or list(words_before(self.detail)))
 
     @property
     def does_not_apply(self) -> bool:
@@ -364,8 +355,8 @@ class ComparisonResult(Struct, frozen=True, kw_only=True):
         return self.not_run_here if self.error is None else self.error.message
 
 
-def _range(values: Iterable[float]) -> LimitRange:
-    seen = [float(value) for value in values]
+def _range(limit: Any) -> LimitRange:  # noqa: ANN401 - an array, or a number
+    seen = [float(value) for value in getattr(limit, "flat", [limit])]
     return LimitRange(lowest=min(seen), highest=max(seen))
 
 
@@ -403,14 +394,9 @@ def output_result(
         axis=profile.axis,
         scale=float(profile.scale.max()),
         repeat_max_abs_diff=finite_or_none(measured.repeat_max_abs_diff.get(name)),
-        mismatches=None if profile.is_float else statistics.mismatches,
+        mismatches=statistics.mismatches if limits.is_exact else None,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
-        limits={
-            "max_abs_diff": _range(limits.max_abs_diff),
-            "mean_abs_diff": _range(limits.mean_abs_diff),
-            "repeat_max_abs_diff": _range(limits.repeat_max_abs_diff),
-            "max_row_rel_diff": _range([limits.max_row_rel_diff]),
-        },
+        limits={name: _range(getattr(limits, name)) for name in OUTPUT_LIMITS},
         worst_rows=list(statistics.worst_rows) if profile.dtype != "string" else _of_text(statistics.worst_rows),
         rows_beyond=_rows_beyond(measured, name),
         looks_like=list(looks_like),
@@ -419,8 +405,8 @@ def output_result(
     )
 
 
-def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
-    """Return the result of one stratum, given the profile of each output."""
+def stratum_result(measured: Measurement, limits: Mapping[str, Limits]) -> StratumResult:
+    """Return the result of one stratum, given the limits of each output."""
     return StratumResult(
         rows=measured.rows,
         outputs={
@@ -428,7 +414,7 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
                 StratumOutput,
                 statistics,
                 rows_beyond=_rows_beyond(measured, output),
-                mismatches=None if profiles[output].is_float else statistics.mismatches,
+                mismatches=statistics.mismatches if limits[output].is_exact else None,
                 non_finite=statistics.non_finite + statistics.non_finite_mismatches,
             )
             for output, statistics in measured.statistics.items()

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
+from paritygate.files import corrupt_errors
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
@@ -24,7 +25,6 @@ from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.roots import Root
-from paritygate.signature import is_float_dtype
 
 # What is allowed where a model has no release yet.
 FIRST_RELEASE = "first-release"
@@ -211,11 +211,10 @@ def _released_evidence(released: ReleaseDetails) -> Evidence:
         raise MeasurementError(
             msg, hint=("release the model once with this version, and compare later runs with that release")
         )
-    try:
+    what = f"the evidence of {released.model} version {released.version}"
+    hint = "restore the release from a backup, or promote the model again"
+    with corrupt_errors(what, kind=ArtifactIntegrityError, hint=hint):
         return from_data(Evidence, data)
-    except ValueError as err:
-        msg = f"the evidence of {released.model} version {released.version} is corrupt: {err}"
-        raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again") from err
 
 
 def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evidence) -> _Pair | str:
@@ -315,7 +314,7 @@ def _mismatches(result: ComparisonResult) -> dict[str, tuple[int, int]]:
     """Return how many decisions differ, of how many, by output or name of detections; only those that have any."""
     by_output = {name: (item.mismatches, item.decisions) for name, item in result.decisions.items()}
     for name, output in result.outputs.items():
-        if name not in by_output and not is_float_dtype(output.dtype) and output.mismatches is not None:
+        if name not in by_output and output.mismatches is not None:
             by_output[name] = (output.mismatches, output.compared)
     for name, match in result.matches.items():
         by_output[name] = (match.missing + match.extra, match.expected)

@@ -208,7 +208,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
                 digest=recording.digest,
                 runtime=dict(recording.runtime),
                 health=[list(item) for item in recording.health],
-                health_checks=recording.health_found,
+                health_checks=recording.health_checks,
             ),
             **found,
         )

@@ -25,7 +25,7 @@ PATIENCE_S = 30.0
 class Worker(Protocol):
     """Makes one call at a time, and keeps what it needs for the next one."""
 
-    def call(self, *args: Any) -> Any:  # noqa: ANN401 - JSON data, bytes, or a dataclass
+    def call(self, *args: Any) -> Any:  # noqa: ANN401 - JSON data, bytes, or a Struct
         """Return the result of a call; raise LostWorkerError if its process dies."""
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class SoftEnd:
 
 def replacement(err: LostWorkerError) -> str:
     """Return the line on a worker that died, and whose call another one makes."""
-    return f"another worker takes over, because {first_line_of(str(err))}"
+    return f"another worker repeats this job, because {first_line_of(str(err))}"
 
 
 class _Started:

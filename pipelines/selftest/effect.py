@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.batch import Arrays
+from paritygate.codec import finite_or_none
 from paritygate.distance import distance
 from paritygate.errors import BackendError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -16,7 +16,7 @@ from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.selftest.result import EffectResult
 from paritygate.validate.measure.blocks import by_channel
 from paritygate.validate.measure.profile import OutputProfile, ulp_of
-from paritygate.validate.reference.earlier_recording import load_to_judge
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import open_samples
 
@@ -37,7 +37,7 @@ def effects_of(
 ) -> list[EffectResult]:
     """Return the largest change of each output by a missed fault, over everything that the comparison ran."""
     worst = {name: _nothing(name) for name in limits}
-    profiles = load_to_judge(job.reference.path).profiles
+    profiles = Recording.load(job.reference.path).profiles
     for where, inputs in _asked(unchanged, job):
         try:
             actual, expected = planted.run(inputs), unchanged.run(inputs)
@@ -82,20 +82,18 @@ def _effect(
     name = profile.name
     if np.array_equal(actual, expected, equal_nan=expected.dtype.kind == "f"):
         return _nothing(name, where)
-    largest = math.nan
-    if actual.shape == expected.shape and actual.dtype == expected.dtype and actual.dtype.kind in "fiub":
-        difference, wanted = distance(actual, expected), expected.astype(np.float64)
-        largest = float(difference.max(initial=0.0))
-    if not math.isfinite(largest):
-        return EffectResult(output=name, max_abs_diff=None, where=where, in_limits=None, is_rounding=False)
-    if expected.dtype.kind != "f" or not limits.max_abs_diff.all():
+    is_alike = actual.shape == expected.shape and actual.dtype == expected.dtype and actual.dtype.kind in "fiub"
+    difference = distance(actual, expected) if is_alike else np.full(1, np.inf)
+    largest = finite_or_none(float(difference.max(initial=0.0)))
+    if largest is None or not limits.max_abs_diff.all():
         return EffectResult(output=name, max_abs_diff=largest, where=where, in_limits=None, is_rounding=False)
+    wanted = expected.astype(np.float64)
     return EffectResult(
         output=name,
         max_abs_diff=largest,
         where=where,
         in_limits=_in_limits(difference, wanted, limits),
-        is_rounding=_is_rounding(difference, wanted, profile),
+        is_rounding=expected.dtype.kind == "f" and _is_rounding(difference, wanted, profile),
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from paritygate.artifact import Artifact
+from paritygate.codec import with_fields_of
 from paritygate.errors import InputFileError, MeasurementError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.compare.models import artifact_model
@@ -28,7 +29,7 @@ from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
 from paritygate.precision import Variant
 from paritygate.roots import Root
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.limits import limits_of
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
@@ -90,9 +91,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
         _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
         first, again = (_recorded(artifact, captured, rules, folder / each, request, progress) for each in "12")
-        floats = {name: item for name, item in first.profiles.items() if item.is_float}
-        limits = {name: limits_for(rules.tolerance, item) for name, item in floats.items()}
-        judge = AnswerJudge(rules=rules, limits=limits)
+        judge = AnswerJudge(rules=rules, limits=limits_of(rules.tolerance, first.profiles.values()))
         progress("judging the answers", 0, first.rows)
         for exchange, answers in _pairs(captured, first, again):
             tally.add(exchange, None if answers is None else _judged(judge, exchange, answers, positions))
@@ -167,23 +166,18 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         raise InputFileError(msg, hint="capture requests with their answers: see docs/shadow.md")
     _check_doubt(tally, details)
     counts: dict[str, Any] = dict(tally.counts)
-    return ShadowResult(
+    return with_fields_of(
+        ShadowResult,
+        tally,
         model=details.model,
         version=details.version,
         variant=variant,
         verdict=str(tally.verdict),
         requests=tally.test.requests,
         other_versions=tuple(tally.other_versions),
-        reported_versions=tally.reported_versions,
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
-        until_promoted=tally.until_promoted,
-        first_unfit=tally.first_unfit,
-        first_changed=tally.first_changed,
-        first_why=tally.first_why,
-        decided_after=tally.decided_after,
         captured=str(request.captured),
-        is_last_line_cut_off=tally.is_last_line_cut_off,
         inputs=tally.inputs.finish() if tally.inputs is not None and tally.counts["rows"] else None,
         **counts,
     )

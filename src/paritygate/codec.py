@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.files import digest_of_json, json_of
+from paritygate.files import corrupt_errors, digest_of_json, json_of
 
 _T = TypeVar("_T")
 _Reader = Callable[[Any], Any]
@@ -106,6 +106,12 @@ def _written_names(kind: type) -> tuple[str, ...] | None:
     return tuple(name for name in kind.__struct_fields__ if name not in unwritten)
 
 
+def with_fields_of(kind: type[_S], source: object, /, **own: object) -> _S:
+    """Return a Struct with the fields that another object has as well, except its own ones."""
+    shared = (name for name in kind.__struct_fields__ if name not in own and hasattr(source, name))
+    return kind(**{name: getattr(source, name) for name in shared}, **own)
+
+
 def from_data(kind: type[_T], data: object) -> _T:
     """Return the object of a Struct, or of another annotated type, that `to_data` wrote.
 
@@ -168,11 +174,9 @@ def read_sealed(path: Path, content: bytes, *, version: int, again: str) -> dict
         InputFileError: It is no such file, or of another version.
         ArtifactIntegrityError: It was changed after it was written.
     """
-    try:
+    with corrupt_errors(path, hint=again):
         data = dict(json_of(content.decode()))
         its_version, digest = data["format"], data.pop("digest", None)
-    except (KeyError, TypeError, ValueError) as err:
-        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
     if its_version != version:
         raise InputFileError(f"{path} has format {its_version} (allowed: {version})", hint=again)
     if digest is None:

@@ -26,7 +26,7 @@ from paritygate.validate.measure.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
-from paritygate.validate.measure.strata import RowsTogether
+from paritygate.validate.measure.rows_together import RowsTogether
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
@@ -34,6 +34,7 @@ from paritygate.validate.probes.own_faults import internal_error_message
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.row_subset import RowSubset, parts_of
 from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
+from paritygate.validate.probes.steady.flat_rows import is_flat_signal
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.samples.row_digest import digests_of_rows
 from paritygate.validate.words.sentence import Words, render, say
@@ -299,7 +300,7 @@ def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQue
     labels = {item.name for item in profiles if not item.is_float and item.name in question.outputs}
     pairs = {
         (label, item.name)
-        for label in labels - set(question.rules.argmax_of)
+        for label in labels - {*question.rules.argmax_of, *question.rules.tolerance.outputs}
         for item in profiles
         if item.is_float and item.name in question.outputs
     }
@@ -695,7 +696,13 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
     widened = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
     digests = digests_of_rows(Batch(inputs=stored.inputs, ids=[""] * stored.record.rows))
-    places = [row for row, digest in enumerate(digests) if digest not in digests[:row]]
+    floats = [each for each in stored.inputs.values() if each.dtype.kind == "f" and each.shape[:1] == (len(digests),)]
+    # A flat signal repeats its outputs from place to place.
+    places = [
+        row
+        for row, digest in enumerate(digests)
+        if digest not in digests[:row] and not any(is_flat_signal(array[[row]]) for array in floats)
+    ]
     for name, profile in profiles.items():
         array = stored.outputs[name]
         axis = profile.axis

@@ -16,7 +16,7 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
-from paritygate.signature import dtype_name, is_comparable_dtype
+from paritygate.signature import DTYPES, dtype_name
 from paritygate.validate.measure.check import Kind
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
@@ -81,11 +81,10 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         name=str(recording.folder),
         digest=digest_of_files(recording.chunks),
         profiles=recording.profiles,
-        health=recording.health_found,
+        health=recording.health_checks,
         output_names=frozenset(spec.name for spec in recording.signature.outputs),
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
-        # A recording of an earlier version has none.
         noise=None if noise is None else from_data(NoiseFloor, noise),
         positions=positions_of(recording),
         classes=recording.runtime.get("classes", {}),
@@ -100,7 +99,7 @@ def positions_of(recording: Recording) -> dict[str, ValidWhere]:
 
 
 def padding_of(recording: Recording) -> dict[str, UndeclaredPadding]:
-    """Return what undeclared masks leave out, as recorded; a recording of an earlier version has none."""
+    """Return what undeclared masks leave out, as recorded."""
     paddings = recording.settings.get("undeclared_padding", {})
     return {name: from_data(UndeclaredPadding, item) for name, item in paddings.items()}
 
@@ -272,7 +271,7 @@ class RecordedOutputs:
                     both = f"{dtypes[name]} in one case, {stream.dtype} in another"
                     msg = f"recorded outputs {self._path}: {name!r} is {both}"
                     raise MeasurementError(msg, hint="an output must have one dtype")
-                if not is_comparable_dtype(dtype):
+                if dtype not in DTYPES:
                     msg = f"recorded outputs {self._path}: {name!r} is of dtype {stream.dtype}, which is not compared"
                     raise MeasurementError(
                         msg, hint="keep outputs of numbers and text only, or select them with --outputs NAME"
