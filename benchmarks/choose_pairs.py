@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from limits.pairs import Arrays, Pair, read_pairs, write_bundle
 from limits.planted import FAULTS
-from msgspec.structs import replace
 
 BUNDLE = Path(__file__).resolve().parent / "limits" / "pairs.npz"
 _ROWS, _ROWS_AGAIN = 96, 32

@@ -22,13 +22,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gpu_judgement import NOISE_ULPS, Entry, State, entry_of, exit_code, failed, lines, not_run, ratios_of, report
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from paritygate.artifact import Artifact

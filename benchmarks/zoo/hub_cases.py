@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from case import Arrays, Case, Drawn, ids, mask, normal, uniform
 from lively import seeded, settled
-from msgspec.structs import replace
 from torchvision_on_cpu import make_importable
 
 __all__ = ["HUB_CASES"]

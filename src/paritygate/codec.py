@@ -131,7 +131,7 @@ def from_json(kind: type[_T], data: object) -> _T:
     try:
         return cast("_T", read_as(kind, data))
     except RecursionError as err:
-        raise ValueError("it is nested too deeply") from err
+        raise ValueError("the data have too many levels") from err
 
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
         return _read_place
     readers = {_json_type(kind): _reader_of(kind) for kind in kinds}
     if len(readers) < len(kinds):
-        raise TypeError(f"JSON data do not tell which of {kinds} they are")
+        raise TypeError(f"the type {kinds} is not certain in JSON data")
     if float in readers:
         readers.setdefault(int, readers[float])
 
