@@ -10,7 +10,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of, to_data
-from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import ModelRef, SourceKind, parse_source, with_signature_key
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
@@ -216,7 +216,6 @@ def _record(  # noqa: PLR0913 - what is recorded, where to, and how
                     folder=jobs,
                     what=f"the recording of {args['name']}",
                     time_limit_s=time_limit_s,
-                    crash_error=BackendError,
                 ),
                 progress,
                 makes=[staged],

@@ -281,7 +281,7 @@ def test_of_several_that_are_the_same_the_one_at_the_alias_is_meant_and_otherwis
     tmp_path: Path, same: Make, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        # As 0.1.0 released, which did not look.
+        # As a race left it: two versions hold the same.
         patch.setattr("paritygate.pipelines.release.repository.release._same_release", lambda *_: (None, ()))
         promote(tmp_path, same())
         promote(tmp_path, same(alias=None))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, releases_option, root_option
+from paritygate.pipelines.cli.options import releases_option, root_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("clean")
@@ -19,7 +20,7 @@ from paritygate.pipelines.cli.options import json_option, releases_option, root_
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Remove it without asking.")
 @root_option
 @releases_option
-@json_option
+@output_options("json")
 def command(
     model: str | None,
     *,
@@ -29,7 +30,7 @@ def command(
     is_sure: bool,
     root: Path,
     repositories: tuple[Path, ...],
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Remove the old runs of MODEL or of all models, and with --cache the cached results of stages.
 
@@ -49,7 +50,6 @@ def command(
     import sys
 
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.past_runs.cleaning import CleaningPlan, plan_cleaning, remove, shown_and_still_planned
     from paritygate.pipelines.report.terminal.past_runs import plan_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
@@ -65,7 +65,7 @@ def command(
         return plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)
 
     plan = planned()
-    to_stderr = json_target == "-"
+    to_stderr = output.to_stderr
     is_asked = not (is_dry or is_sure or plan.is_empty)
     if is_dry or is_asked:
         print_lines(plan_lines(plan, is_done=False), err=to_stderr)
@@ -78,5 +78,5 @@ def command(
     if not is_dry:
         plan = remove(plan)
         print_lines(plan_lines(plan, is_done=True), err=to_stderr)
-    write_json(json_target, {"schema_version": 1, "is_dry_run": is_dry, **plan.to_json()})
+    output.write({"is_dry_run": is_dry, **plan.to_json()})
     return 0
