@@ -68,8 +68,8 @@ $(GPU_ENVIRONMENT): pyproject.toml constraints.txt | gpu-is-there
 	touch $@
 
 gpu-is-there:
-	@PYTHONPATH=src $(PYTHON) -c 'import sys; from paritygate.machine import gpu_of_machine; sys.exit(None if \
-	  gpu_of_machine() else "gpu-test: the CUDA driver shows no NVIDIA GPU to this process: nothing was run")'
+	@$(PYTHON) -c 'import ctypes.util, sys; found = ctypes.util.find_library("cuda"); sys.exit(None if found and \
+	  ctypes.CDLL(found).cuInit(0) == 0 else "gpu-test: the CUDA driver shows no NVIDIA GPU to this process: nothing was run")'
 
 install: $(DEMO_ENVIRONMENT) ## Make .venv with all that a machine without a GPU runs, and do nothing else
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from paritygate.convert.checked import convert_and_check
@@ -47,8 +47,7 @@ def sign(inputs: Mapping[str, str], outputs: Mapping[str, str], **dims: tuple[in
     return Signature(inputs=_specs(inputs), outputs=_specs(outputs), dims=ranges)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True, kw_only=True):
     """A job that was done, and what came of it."""
 
     job: ConversionJob
@@ -74,8 +73,7 @@ class Converted:
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class Bench(Struct, frozen=True, kw_only=True):
     """A folder to convert in."""
 
     folder: Path

@@ -21,6 +21,7 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from msgspec import Struct
 
 import paritygate.errors
 from paritygate.__main__ import _run
@@ -48,8 +49,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _OPSET = 17
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What a user sees of one `compare`: exit code, both streams, and the JSON file if there is one."""
 
     code: int
@@ -365,8 +365,7 @@ def strict_json(text: str) -> dict[str, Any]:
     return data
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Called:
+class Called(Struct, frozen=True, kw_only=True):
     """What a user sees of one command: exit code, both streams, and what it wrote to its JSON file."""
 
     code: int
@@ -378,8 +377,7 @@ class Called:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Desk:
+class Desk(Struct, frozen=True, kw_only=True):
     """A folder with a spec, a small model and samples in it, and the commands as a user calls them there."""
 
     folder: Path
