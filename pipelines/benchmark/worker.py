@@ -140,5 +140,4 @@ def _child_job(job: WorkerJob) -> ChildJob:
         folder=job.folder,
         what=f"the benchmark of {job.model.name}",
         time_limit_s=job.time_limit_s,
-        crash_error=BackendError,
     )

@@ -163,7 +163,11 @@ class Cache:
         if not_kept:
             return f"nothing of it was cached last time: {not_kept}"
         before = self._store.last_asked(wanted.job.what, but_in=self.run.name)
-        return "" if before is None else difference_of_requests(before, self._asked(wanted.job.name, wanted.job.args))
+        if before is None:
+            return ""
+        difference = difference_of_requests(before, self._asked(wanted.job.name, wanted.job.args))
+        # Without a difference that a user knows, what the job read then has changed. Nothing is restored.
+        return difference or self._taken(wanted.job.what, _key_of(before), {})[1]
 
     def _judge(self, wanted: CacheRequest, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
         """Return the job's result from cached outputs of its models; where one is missing, do the job."""
@@ -246,7 +250,7 @@ class Cache:
         return self._key(f"answers of {job.name}", answers.asked)
 
     def _key(self, name: str, args: Mapping[str, Any]) -> str:
-        return digest_of_json(self._asked(name, args)).removeprefix("sha256:")[:32]
+        return _key_of(self._asked(name, args))
 
     def _asked(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         return request_of(name, args, self.run)
@@ -351,6 +355,10 @@ class Cache:
         except (NotKept, OSError, StorageError) as err:
             return str(err)
         return ""
+
+
+def _key_of(asked: Mapping[str, Any]) -> str:
+    return digest_of_json(asked).removeprefix("sha256:")[:32]
 
 
 def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, FileAccesses]:

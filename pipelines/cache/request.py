@@ -33,6 +33,8 @@ _CALLED = {
     "source.": "model.",
     "time_limit_s": "--time-limit",
 }
+# Other arguments follow from the jobs before, and a user does not know them.
+_OF_EARLIER_JOBS = frozenset({"is_fit_known", "ties"})
 # These change between shells, sessions, containers, calls of make and CI jobs. A read by Python code is recorded. A
 # read by compiled code is not, so all other variables count.
 _OF_THE_MOMENT = (
@@ -98,6 +100,8 @@ def _is_limit(name: str) -> bool:
 def difference_of_requests(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the first change between two requests; empty for none."""
     for path, old, new in _differences(before, now, ()):
+        if path[:1] == ("args",) and path[1] in _OF_EARLIER_JOBS:
+            continue
         if path[0] == "variables":
             return f"the environment variable {path[1]} changed"
         named = path[1:] if path[0] in {"args", "machine", "process"} else path

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError
-from paritygate.files import read_json, write_json_atomically
+from paritygate.files import corrupt_errors, read_json, write_json_atomically
 from paritygate.precision import Precision
 from paritygate.validate.samples.row_digest import DIGEST_BYTES, digests_of_rows
 
@@ -112,16 +112,14 @@ class CalibratedRows:
         if not path.is_file():
             msg = f"the calibration rows of the artifact are unknown, because {path} is missing"
             raise ArtifactIntegrityError(msg, hint=_HINT)
-        try:
+        what = f"the calibration rows of the artifact are unknown, because {path}"
+        with corrupt_errors(what, AttributeError, kind=ArtifactIntegrityError, hint=_HINT):
             data = read_json(path)
             return cls(
                 inputs=tuple(data["inputs"]),
                 fill={name: tuple(values) for name, values in data["fill"].items()},
                 digests=frozenset(map(bytes.fromhex, data["rows"])),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
-            msg = f"the calibration rows of the artifact are unknown, because {path} is corrupt: {err}"
-            raise ArtifactIntegrityError(msg, hint=_HINT) from err
 
 
 def calibrated_rows_file(artifact: Artifact) -> Path | None:

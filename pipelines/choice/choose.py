@@ -10,6 +10,7 @@ from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import check_names
+from paritygate.files import corrupt_errors
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
 from paritygate.models.recorded_source import size_of_source
@@ -153,10 +154,8 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
     evidence = run.evidence()
     if evidence is None:
         raise InputFileError(f"run {run.folder} was not validated: {run.evidence_file.name} is missing", hint=again)
-    try:
+    with corrupt_errors(run.evidence_file, hint=again):
         _check_names(run, evidence)
-    except ValueError as err:
-        raise InputFileError(f"{run.evidence_file} is corrupt: {err}", hint=again) from err
     recording = Recording.load(run.reference)
     if {recording.digest} != {document.reference.digest for document in evidence.by_device().values()}:
         msg = f"the evidence of run {run.run_id} is about another reference than the one in {run.reference}"

@@ -33,7 +33,7 @@ FOLDERS: Mapping[str, Mapping[str, str]] = {
     "judging": {
         "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
         "merge": "Give the verdict of a comparison that was measured in parts.",
-        "diagnose": "Name the operators at which two ONNX files part.",
+        "diagnose": "Name the operators at which two models part.",
         "repair": "Keep the fewest operators of a failed variant in FP32.",
         "graph-diff": "Match the nodes of two ONNX files by the values that they compute.",
         "validate": "Compare every exported variant of a run with the recorded reference.",

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.codec import to_data
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.report.figures import seconds_words
 from paritygate.pipelines.report.terminal.printing import print_lines
@@ -122,12 +121,6 @@ class _Line:
         if self._share:
             self._progress.update(self._task, total=1.0)
         self._progress.update(self._task, description=words, completed=self._share)
-
-
-def write_result(target: str | None, result: Any, code: int | None = None) -> None:  # noqa: ANN401 - of each command
-    """Write a result as JSON, with its exit code or another one; a `StorageError` if it cannot."""
-    code = int(result.exit_code if code is None else code)
-    write_json(target, {"schema_version": 1, **to_data(result), "exit_code": code})
 
 
 def write_json(target: str | None, data: Mapping[str, Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.cli.output import all_of
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.formats import Result
@@ -15,28 +16,20 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.scale.engine import Engine
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def engine_options(workers_help: str) -> Callable[[_Command], _Command]:
+def engine_options(workers_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that gives a command --engine, --workers and --ray-address."""
-
-    def with_options(command: _Command) -> _Command:
-        for option in (
-            click.option(
-                "--ray-address", metavar="HOST:PORT", help="The Ray cluster of --engine ray, instead of a new one."
-            ),
-            click.option("--workers", type=click.IntRange(min=1, max=256), metavar="N", help=workers_help),
-            click.option(
-                "--engine",
-                type=click.Choice(["processes", "ray"]),
-                help="Where the workers are: processes of this machine, which is the default, or a Ray cluster.",
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return with_options
+    return all_of(
+        click.option(
+            "--engine",
+            type=click.Choice(["processes", "ray"]),
+            help="Where the workers are: processes of this machine, which is the default, or a Ray cluster.",
+        ),
+        click.option("--workers", type=click.IntRange(min=1, max=256), metavar="N", help=workers_help),
+        click.option(
+            "--ray-address", metavar="HOST:PORT", help="The Ray cluster of --engine ray, instead of a new one."
+        ),
+    )
 
 
 def engine_of(
@@ -69,16 +62,15 @@ def say_unless_quiet(shown: Shown) -> Callable[[str], None]:
     return lambda text: None if shown.is_quiet else print_lines(wrapped(text), err=True)
 
 
-def compare_with(engine: Engine, job: ComparisonJob, written: Result, shown: Shown, *, time_limit: float) -> int:
+def compare_with(engine: Engine, job: ComparisonJob, written: Result, *, time_limit_s: float) -> int:
     """Compare by many workers, print and write the result, and return the exit code."""
-    from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.scale.comparison import compare_by_workers
     from paritygate.text import counted
 
-    say = say_unless_quiet(shown)
-    with progress_of(job.candidate.name, is_quiet=shown.is_quiet) as progress, stage(progress, "comparing") as did:
-        result = compare_by_workers(job, engine, time_limit_s=time_limit, progress=progress, say=say)
+    say = say_unless_quiet(written.shown)
+    with written.shown.progress(job.candidate.name) as progress, stage(progress, "comparing") as did:
+        result = compare_by_workers(job, engine, time_limit_s=time_limit_s, progress=progress, say=say)
         did(f"compared {counted(result.rows, 'row')}")
-    written.show_comparison(result, shown, job)
+    written.show_comparison(result, job)
     return result.exit_code

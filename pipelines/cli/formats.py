@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paritygate.errors import ParitygateError, UsageError
-from paritygate.pipelines.cli.options import check_suffix
-from paritygate.pipelines.cli.own_path import OwnPath
+from paritygate.pipelines.cli.output import Output, plain_output_options
+from paritygate.pipelines.cli.places import OwnPath, check_suffix
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.json_file import JsonFile
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.release.afterwards import Afterwards
     from paritygate.pipelines.report.ci.cases import Suite
     from paritygate.pipelines.report.report_data import ReportData
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run_spec import RunOutcome
     from paritygate.pipelines.spec.schema import ResolvedSpec
 
@@ -35,7 +35,7 @@ _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 # GitHub's limit for a step, in bytes; it shows nothing of a larger one.
 _LARGEST_SUMMARY = 1024 * 1024
 
-format_option = click.option(
+_FORMAT = click.option(
     "--format",
     "form",
     type=click.Choice(_FORMATS),
@@ -44,7 +44,7 @@ format_option = click.option(
     help="What standard output holds: text; json, as --json -; junit, which CI systems show as tests; or github, text "
     "with annotations, and a summary in $GITHUB_STEP_SUMMARY.",
 )
-report_option = click.option(
+_REPORT = click.option(
     "--report",
     "reports",
     multiple=True,
@@ -58,12 +58,11 @@ report_option = click.option(
 class Result:
     """The result of a command, and its formats.
 
-    `form` is that of standard output. `json_target` is a file, `-` for standard output, or None. `reports` are the
-    files of pages about a comparison.
+    `form` is that of standard output. `reports` are the files of pages about a comparison.
     """
 
     form: str
-    json_target: str | None
+    shown: Output
     reports: Sequence[Path] = ()
     _suites: list[Suite] = field(default_factory=list)
     _summaries: list[tuple[str, str]] = field(default_factory=list)
@@ -74,20 +73,13 @@ class Result:
         """Raise a `UsageError` if two formats are for standard output, or a report is of no known kind."""
         for report in self.reports:
             check_suffix("--report", report, "report.html", ".md")
-        if self.json_target == "-" and self.form not in {"text", "json"}:
+        if self.shown.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
             raise UsageError(msg, hint="give --json a file, or leave one of them out")
         from paritygate.pipelines.cli.json_file import JsonFile
         from paritygate.pipelines.release.afterwards import Afterwards
 
-        self.after, self.json = Afterwards(), JsonFile(self.json_target)
-
-    def shown(self, *, quiet: bool, verbose: bool) -> Shown:
-        """Return what to print for people, and where; a `UsageError` if the two options contradict each other."""
-        from paritygate.pipelines.report.terminal.printing import Shown
-
-        is_text = self.form in {"text", "github"} and self.json_target != "-"
-        return Shown.of(quiet=quiet, verbose=verbose, json_target=None if is_text else "-")
+        self.after, self.json = Afterwards(), JsonFile(self.shown.json_target)
 
     @contextlib.contextmanager
     def printing(self) -> Iterator[None]:
@@ -135,7 +127,7 @@ class Result:
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
 
-    def show_comparison(self, result: ComparisonResult, shown: Shown, job: ComparisonJob) -> None:
+    def show_comparison(self, result: ComparisonResult, job: ComparisonJob) -> None:
         """Write the result of the only comparison in every form, and print it with the command to diagnose it."""
         from paritygate.codec import to_data
         from paritygate.pipelines.report.terminal.comparison import print_comparison
@@ -150,8 +142,8 @@ class Result:
         finally:
             # What was measured is shown even if a file cannot be written.
             with self.printing():
-                print_comparison(result, shown)
-        if result.verdict == "fail" and not shown.is_quiet:
+                print_comparison(result, self.shown)
+        if result.verdict == "fail" and not self.shown.is_quiet:
             from paritygate.pipelines.report.terminal.printing import print_lines
             from paritygate.pipelines.report.terminal.screen import command_lines
 
@@ -175,7 +167,7 @@ class Result:
         from paritygate.pipelines.cli.console import write_json
         from paritygate.text import echo, echo_block
 
-        if self.form == "json" and self.json_target != "-":
+        if self.form == "json" and self.shown.json_target != "-":
             write_json("-", data)
         elif self.form == "junit":
             from paritygate.pipelines.report.ci.junit import junit_xml
@@ -187,6 +179,30 @@ class Result:
             left_out = _write_summaries(self._summaries)
             for line in annotation_lines((*annotations_of(self._suites), *left_out)):
                 echo(line)
+
+
+def result_options(*, has_report: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command --format and the options of output, and --report if it has one; it gets `written`."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_result(
+            *args: object,
+            form: str,
+            json_target: str | None,
+            quiet: bool,
+            verbose: bool,
+            **others: Any,  # noqa: ANN401 - the options of the command
+        ) -> object:
+            is_text = form in {"text", "github"} and json_target != "-"
+            shown = Output(is_quiet=quiet, is_verbose=verbose, to_stderr=not is_text, json_target=json_target)
+            written = Result(form=form, shown=shown, reports=others.pop("reports", ()))
+            return command(*args, written=written, **others)
+
+        changed = plain_output_options()(with_result)
+        return _FORMAT(_REPORT(changed) if has_report else changed)
+
+    return add
 
 
 def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:

@@ -12,16 +12,15 @@ import click
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
-    check_suffix,
     endpoint_limits,
     max_answer_option,
     metrics_option,
-    output_options,
     pad_option,
     repository_option,
     time_limit_option,
 )
-from paritygate.pipelines.cli.own_path import OwnPath
+from paritygate.pipelines.cli.output import Output, all_of, output_options
+from paritygate.pipelines.cli.places import OwnPath, check_suffix
 from paritygate.pipelines.rules.pairs import numbers
 
 _OF_REQUESTS = (
@@ -40,7 +39,7 @@ _OF_REQUESTS = (
     max_answer_option,
     repository_option,
     time_limit_option,
-    output_options,
+    output_options(),
 )
 _OF_OPEN_LOOPS = (
     click.option(
@@ -114,11 +113,10 @@ def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
         pad: tuple[str, ...],
         endpoint: tuple[str, ...],
         max_answer_mb: float | None,
-        time_limit: float,
+        time_limit_s: float,
         **others: Any,  # noqa: ANN401 - the options of the command
     ) -> object:
         from paritygate.errors import ParitygateError
-        from paritygate.pipelines.cli.console import write_json
         from paritygate.pipelines.live.result import limits_of_load
         from paritygate.validate.samples.source import SampleSource
 
@@ -126,17 +124,17 @@ def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
             **{name: others.pop(name) for name in ("repository", "rows")},
             "samples": SampleSource(text=samples, folder=Path.cwd(), pad=numbers("--pad", pad, example="input_ids=0")),
             "limits": limits_of_load(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
-            "time_limit_s": time_limit,
+            "time_limit_s": time_limit_s,
         }
         try:
             return command(sent=sent, **others)
         except ParitygateError as err:
             model = others.get("model") or others["against"].partition("@")[0]
-            failed = {"schema_version": 1, "model": model, "verdict": "error", "error": err.to_json()}
-            write_json(others["json_target"], {**failed, "exit_code": int(err.exit_code)})
+            failed = {"model": model, "verdict": "error", "error": err.to_json()}
+            others["output"].write(failed, exit_code=int(err.exit_code))
             raise
 
-    return _with_options(with_samples, _OF_REQUESTS)
+    return all_of(*_OF_REQUESTS)(with_samples)
 
 
 def open_loop_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,7 +146,7 @@ def open_loop_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
         return command(open_loop={"most_callers": callers, "arrivals": Arrivals(arrivals), "seed": seed}, **others)
 
-    return _with_options(with_loop, _OF_OPEN_LOOPS)
+    return all_of(*_OF_OPEN_LOOPS)(with_loop)
 
 
 def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
@@ -165,23 +163,18 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
         endpoint_json: Path | None,
         report: Path | None,
         metrics_port: int | None,
-        quiet: bool,
-        verbose: bool,
-        json_target: str | None,
+        output: Output,
         sent: dict[str, Any],
         **others: Any,  # noqa: ANN401 - as above
     ) -> int:
         from paritygate.models.json_mapping import read_json_mapping
         from paritygate.models.source import parse_source
-        from paritygate.pipelines.cli.console import progress_of, write_result
         from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
         from paritygate.pipelines.process.stages import stage
         from paritygate.pipelines.release.compared import parse_release
-        from paritygate.pipelines.report.terminal.printing import Shown
         from paritygate.text import counted
 
         check_suffix("--report", report, "load.html")
-        shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
         model, which, variant = parse_release(against)
         live = {
             **sent,
@@ -197,29 +190,23 @@ def live_options(command: Callable[..., Load]) -> Callable[..., Any]:
         with shown_to_prometheus(name, sent["repository"], model, which, metrics_port) as metrics:
 
             def watch(part: Any) -> None:  # noqa: ANN401 - a loop or a period
-                load.watch(part, shown)
+                load.watch(part, output)
                 metrics.add(part.answered * sent["rows"], part.flips, part.p50_ms, part.p99_ms)
 
             what = ", ".join(dict.fromkeys(each.model for each in _with_others(load.request)))
-            with progress_of(what, is_quiet=quiet) as progress, stage(progress, "loading") as did:
+            with output.progress(what) as progress, stage(progress, "loading") as did:
                 result = load.run(load.request, progress=progress, watch=watch)
                 did(f"sent {counted(sum(each.requests for each in _with_others(result)), 'request')}")
             load.write(result, report)
-            write_result(json_target, result)
-            load.show(result, report, shown)
+            output.write(result, exit_code=int(result.exit_code))
+            load.show(result, report, output)
             if not result.is_interrupted:
                 metrics.verdict = result.verdict
         return int(result.exit_code)
 
-    return _with_options(request_options(loaded), _OF_LOADS)
+    return all_of(*_OF_LOADS)(request_options(loaded))
 
 
 def _with_others(one: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a request or result of each command
     """Return a request or a result, and those of the models that are loaded at the same time."""
     return one, *getattr(one, "also", ())
-
-
-def _with_options(command: Callable[..., Any], options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError, UsageError
@@ -17,10 +16,10 @@ from paritygate.files import storage_errors, write_bytes_atomically
 from paritygate.pipelines.cache.finished_run import AskedOfRun, find_finished_run
 from paritygate.pipelines.cli.engine_options import say_unless_quiet
 from paritygate.pipelines.cli.formats import Result
+from paritygate.pipelines.cli.options import typed_params, words_of
 from paritygate.pipelines.fleet.fleet import FleetEntry, FleetRequest, run_fleet
 from paritygate.pipelines.report.fleet import render_fleet
 from paritygate.pipelines.report.terminal.fleet import print_ended, print_fleet
-from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.scale.engine import Engine
 from paritygate.pipelines.spec.loading import load_spec
@@ -32,21 +31,7 @@ PAGE = "index.html"
 
 def words_of_options() -> list[str]:
     """Return the options of the current command as they were typed, for a run of one spec."""
-    ctx = click.get_current_context()
-    words: list[str] = []
-    for option in ctx.command.params:
-        name = str(option.name)
-        if not isinstance(option, click.Option) or name in _OF_ALL:
-            continue
-        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        value = ctx.params[name]
-        if option.is_flag:
-            words.append(option.opts[0] if value else option.secondary_opts[0])
-            continue
-        for each in value if option.multiple else (value,):
-            words += [option.opts[0], str(each)]
-    return words
+    return words_of(param for param in typed_params() if isinstance(param, click.Option) and param.name not in _OF_ALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +43,6 @@ class ManySpecs:
     root: Path
     requests: Sequence[AskedOfRun]  # one for each spec, or none where nothing is reused
     written: Result
-    shown: Shown
 
     def run(self) -> int:
         """Run all specs, print and write how each ended, and return the worst exit code.
@@ -78,14 +62,14 @@ class ManySpecs:
 
         def done(entry: FleetEntry) -> None:
             ended.append(entry)
-            if not self.shown.is_quiet:
+            if not self.written.shown.is_quiet:
                 print_ended(entry, len(ended), len(self.specs))
 
         request = FleetRequest(specs=left, engine=self.engine, words=words_of_options(), folder=folder)
         page = folder / PAGE
         try:
             if left:
-                run_fleet(request, done, say_unless_quiet(self.shown))
+                run_fleet(request, done, say_unless_quiet(self.written.shown))
         finally:
             # After Ctrl-C, of those that have ended.
             write_bytes_atomically(page, render_fleet(ended, folder).encode())
@@ -93,7 +77,7 @@ class ManySpecs:
         entries = [by_spec[spec] for spec in self.specs]
         code = worst_code([entry.exit_code for entry in entries])
         self.written.write({"schema_version": 1, "exit_code": code, "runs": [_data(entry) for entry in entries]})
-        print_fleet(entries, page, self.shown)
+        print_fleet(entries, page, self.written.shown)
         return code
 
     def _unchanged(self) -> dict[str, FleetEntry]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from paritygate.codec import to_data
 from paritygate.machine import user_name
 from paritygate.pipelines.cli.json_file import JsonFile
+from paritygate.pipelines.cli.output import Output
 from paritygate.pipelines.release.after_command import AfterCommand
 from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.repository.aliases import AliasMove, Note
@@ -33,8 +34,7 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     show_last: Callable[[_Moved], None] | None = None,
     follow: Callable[[_Moved], AfterCommand | None] | None = None,
     again: str = "",
-    json_target: str | None,
-    is_quiet: bool,
+    output: Output,
 ) -> int:
     """Move an alias by `work`, write its views and the JSON, then print, and return the exit code of what follows.
 
@@ -44,7 +44,7 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     Raises:
         ParitygateError: The alias was not moved.
     """
-    after, written = Afterwards(), JsonFile(json_target)
+    after, written = Afterwards(), JsonFile(output.json_target)
     commit = Commit[_Moved](prepare=lambda moved: written.prepare(_data(moved, ())))
     try:
         try:
@@ -64,9 +64,9 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
 
         def print_all() -> None:
             show(moved)
-            print_view_updates(views, repository, is_quiet=is_quiet, to_stderr=json_target == "-")
+            print_view_updates(views, repository, is_quiet=output.is_quiet, to_stderr=output.to_stderr)
             if called is not None:
-                print_after_command(called, again, is_quiet=is_quiet, to_stderr=json_target == "-")
+                print_after_command(called, again, is_quiet=output.is_quiet, to_stderr=output.to_stderr)
             if show_last is not None:
                 show_last(moved)
 
@@ -82,17 +82,15 @@ def move_alias(
     work: Callable[[Note, Commit[AliasMove]], AliasMove],
     *,
     reason: str,
-    json_target: str | None,
-    is_quiet: bool,
+    output: Output,
 ) -> int:
     """Move an alias to a release that exists; see `move_and_follow`."""
     note = Note(reason=reason, who=user_name(), host=platform.node())
     return move_and_follow(
         repository,
         lambda commit: work(note, commit),
-        show=lambda move: print_alias_move(move, repository, is_quiet=is_quiet, to_stderr=json_target == "-"),
-        json_target=json_target,
-        is_quiet=is_quiet,
+        show=lambda move: print_alias_move(move, repository, is_quiet=output.is_quiet, to_stderr=output.to_stderr),
+        output=output,
     )
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
-import os
-import re
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from paritygate.errors import ParitygateError, StorageError, UsageError
+from paritygate.errors import UsageError
+from paritygate.pipelines.cli.output import all_of, output_options
+from paritygate.pipelines.cli.places import LocalPath, RepositoryPlace, WrittenPath
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
 from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 from paritygate.pipelines.rules.table import PROBES, RULES, Kind, RuleOption
@@ -26,128 +25,6 @@ if TYPE_CHECKING:
     from paritygate.validate.samples.source import SampleSource
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-
-
-def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
-    """Remove the result of an earlier call, so that nobody takes it for that of this one.
-
-    A device or a pipe stays. A file that is not a result may be a model or samples, so it stays, and is an error.
-    """
-    del param
-    if target is None or target == "-" or ctx.resilient_parsing:
-        return target
-    path = Path(target)
-    try:
-        _check_target(path)
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-    except ParitygateError:
-        raise
-    except OSError as err:
-        msg = f"{path} could not be written: {err.strerror}"
-        raise StorageError(msg, hint="name another file with --json") from err
-    return target
-
-
-def _check_target(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"--json cannot write {path} because it is a folder", hint="name a file with --json")
-    _check_folder("--json", path, path.parent)
-    if path.is_file() and not _is_result(path):
-        msg = f"{path} exists and is not a JSON result, so it is not overwritten"
-        raise UsageError(msg, hint="name another file with --json")
-
-
-def _is_result(path: Path) -> bool:
-    """Return whether the file is empty or a result of --json."""
-    with path.open("rb") as stream:
-        start = stream.read(1)
-    try:
-        return not start or (start == b"{" and "schema_version" in json.loads(path.read_bytes()))
-    except (ValueError, RecursionError):
-        return False
-
-
-def _check_folder(option: str, path: Path, folder: Path) -> None:
-    """Check, before any work is done, that a folder is there in which a path can be written.
-
-    What a command has released by the time that it writes its result, it cannot take back.
-
-    Raises:
-        UsageError: The folder is missing, or may not be written to.
-    """
-    if not folder.exists():
-        # A typing error is no reason to make a folder.
-        msg = f"{option} cannot write {path}: the folder {folder} does not exist"
-        raise UsageError(msg, hint="create it", command=shlex.join(["mkdir", "-p", str(folder)]))
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{option} cannot write {path}: {folder} is not a writable folder"
-        raise UsageError(msg, hint=f"name another place with {option}")
-
-
-def check_suffix(option: str, path: Path | None, example: str, *others: str) -> None:
-    """Raise a UsageError if the file of an option has neither the suffix of the example nor one of the others."""
-    allowed = (Path(example).suffix, *others)
-    if path is not None and path.suffix not in allowed:
-        msg = f"{option} names {path} (got the suffix {path.suffix!r}, expected {' or '.join(allowed)})"
-        raise UsageError(msg, hint=f"write for example {option} {example}")
-
-
-class LocalPath(click.Path):
-    """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path, or raise a `BadParameter` if it is an address, or no such path."""
-        if isinstance(value, str) and _ADDRESS.match(value):
-            self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class WrittenPath(LocalPath):
-    """A file in a folder that is there, or a folder that is made if its own place may be written to."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path.
-
-        Raises:
-            click.BadParameter: It is an address, or no such path.
-            UsageError: It cannot be written.
-        """
-        path: Path = super().convert(value, param, ctx)
-        folders = (path, *path.absolute().parents) if self.dir_okay else (path.parent,)
-        if param is not None and ctx is not None and not ctx.resilient_parsing:
-            _check_folder(param.opts[0], path, next((each for each in folders if each.exists()), folders[0]))
-        return path
-
-
-class RepositoryPlace(LocalPath):
-    """A repository: a folder on this machine, or an address in an object store."""
-
-    def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the place.
-
-        Raises:
-            click.BadParameter: It is no such place.
-        """
-        # Looked at before more is imported: most commands take no address.
-        if not (isinstance(value, str) and ":/" in value):
-            return super().convert(value, param, ctx)
-        from paritygate.roots import is_address, root_of
-
-        if not is_address(value):
-            return super().convert(value, param, ctx)
-        try:
-            return root_of(value)
-        except UsageError as err:
-            self.fail(f"{err}.", param, ctx)
-
-
-class WrittenRepositoryPlace(RepositoryPlace, WrittenPath):
-    """A repository that is released into: a folder must be writable."""
 
 
 class _FiniteFloat(click.FloatRange):
@@ -172,15 +49,6 @@ metrics_option = click.option(
     help="Show figures to Prometheus at this port of 127.0.0.1.",
 )
 
-json_option = click.option(
-    "--json",
-    "json_target",
-    metavar="FILE",
-    callback=_remove_stale,
-    # Before all other options: a call with a wrong option leaves no older result either.
-    is_eager=True,
-    help="Write the result as JSON to this file; - is standard output.",
-)
 max_answer_option = click.option(
     "--max-answer-mb",
     "max_answer_mb",
@@ -188,17 +56,9 @@ max_answer_option = click.option(
     metavar="N",
     help="Largest server response in MiB, where no reference shows its size; 256 by default.",
 )
-quiet_option = click.option(
-    "--quiet",
-    "-q",
-    is_flag=True,
-    # Known when a run is searched by a short name.
-    is_eager=True,
-    help="Show no progress. Print only one line with the verdict or the outcome, and errors.",
-)
-verbose_option = click.option("--verbose", "-v", is_flag=True, help="Print every figure and remark too, at full width.")
 time_limit_option = click.option(
     "--time-limit",
+    "time_limit_s",
     default=3600.0,
     show_default=True,
     type=AMOUNT,
@@ -233,14 +93,8 @@ memory_limit_option = click.option(
 )
 
 
-def limit_options(command: _Command) -> _Command:
-    """Give a command the limits of the child processes that it starts, on time and memory."""
-    return time_limit_option(memory_limit_option(command))
-
-
-def output_options(command: _Command) -> _Command:
-    """Give a command --quiet, --verbose and --json."""
-    return quiet_option(verbose_option(json_option(command)))
+# Limits of the child processes that a command starts.
+limit_options = all_of(time_limit_option, memory_limit_option)
 
 
 device_option = click.option(
@@ -295,10 +149,8 @@ def two_file_options(command: _Command) -> Callable[..., Any]:
         read = functools.partial(samples_given, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
         return command(read=read, **others)
 
-    changed: Callable[..., Any] = with_reader
-    for option in (output_options, limit_options, pad_option, cast_option, columns_option, batch_size_option):
-        changed = option(changed)
-    return changed
+    samples = (batch_size_option, columns_option, cast_option, pad_option)
+    return all_of(*samples, limit_options, output_options())(with_reader)
 
 
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
@@ -314,12 +166,7 @@ def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
     return click.option(name, rule.argument, help=rule.help, multiple=is_repeated, **settings)
 
 
-def rule_options(command: _Command) -> _Command:
-    """Give a command the options of all rules, in the order of their table."""
-    for rule in reversed(RULES):
-        command = _rule_option(rule)(command)
-    return command
-
+rule_options = all_of(*map(_rule_option, RULES))
 
 probes_option = _rule_option(PROBES)
 _ROOT_KEY = "paritygate.root"
@@ -382,10 +229,10 @@ run_option = click.option(
 )
 
 
-def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option --run, and --root to search it, for commands that need no root themselves."""
-    root = _root_option("The folder where --run latest and ids of runs are looked for.", is_argument=False)
-    return run_option(root(command))
+# For commands that need no root themselves.
+run_and_root_options = all_of(
+    run_option, _root_option("The folder where --run latest and ids of runs are looked for.", is_argument=False)
+)
 
 
 def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
@@ -404,19 +251,30 @@ def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
     return open_run(folder)
 
 
-def _called_with(*more: str) -> str:
+def typed_params() -> list[click.Parameter]:
+    """Return the arguments and options of the current command that were typed."""
     context = click.get_current_context()
-    words = ["convert-and-validate", str(context.command.name)]
-    for param in context.command.params:
-        value = context.params.get(str(param.name))
-        if value is None or context.get_parameter_source(str(param.name)) is not ParameterSource.COMMANDLINE:
-            continue
+    params = context.command.params
+    return [each for each in params if context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE]
+
+
+def words_of(params: Iterable[click.Parameter]) -> list[str]:
+    """Return typed arguments and options as words of a command."""
+    words: list[str] = []
+    for param in params:
+        value = click.get_current_context().params.get(str(param.name))
         if isinstance(param, click.Option) and param.is_flag:
             words += param.opts[:1] if value else param.secondary_opts[:1]
             continue
         option = param.opts[:1] if isinstance(param, click.Option) else []
         words += [word for item in (value if isinstance(value, tuple) else [value]) for word in (*option, str(item))]
-    return shlex.join([*words, *more])
+    return words
+
+
+def _called_with(*more: str) -> str:
+    context = click.get_current_context()
+    typed = [param for param in typed_params() if context.params.get(str(param.name)) is not None]
+    return shlex.join(["convert-and-validate", str(context.command.name), *words_of(typed), *more])
 
 
 releases_option = click.option(

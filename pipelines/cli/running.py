@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.cache.finished_run import AskedOfRun
-from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.cli.formats import Result
 from paritygate.pipelines.cli.unchanged_run import keep_to_say_again
 from paritygate.pipelines.compare.result import error_result
-from paritygate.pipelines.report.terminal.printing import Shown, print_errors
+from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.run import print_error, print_outcome
 from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, run_spec
@@ -27,7 +26,6 @@ class SpecRuns:
     options: RunOptions
     samples_path: str | None  # replaces the samples of each
     written: Result
-    shown: Shown
     _codes: list[int] = field(default_factory=list)
     _entries: list[dict[str, object]] = field(default_factory=list)
     _repositories: list[Root] = field(default_factory=list)
@@ -37,8 +35,10 @@ class SpecRuns:
         run: RunFolder | None = None
         try:
             run = new_run(spec, root=self.options.root, samples_path=self.samples_path, is_cached=asked is not None)
-            with progress_of(spec.name, is_quiet=self.shown.is_quiet) as progress:
-                outcome = run_spec(run, self.options, progress, self._prepare if self.written.json_target else None)
+            with self.written.shown.progress(spec.name) as progress:
+                outcome = run_spec(
+                    run, self.options, progress, self._prepare if self.written.shown.json_target else None
+                )
         except ParitygateError as err:
             self._add_error(spec, run, err)
             return
@@ -53,7 +53,7 @@ class SpecRuns:
 
     def finish(self) -> int:
         """Write the outcomes, and return the worst exit code."""
-        if self.shown.is_verbose:
+        if self.written.shown.is_verbose:
             self.written.after.do("list the releases", self._list_releases, otherwise=None)
         self.written.write(self._data())
         print_errors(*self.written.after.left_out)
@@ -70,7 +70,7 @@ class SpecRuns:
     def _show(self, outcome: RunOutcome, entry: dict[str, object], asked: AskedOfRun | None) -> None:
         report = outcome.report()
         with self.written.printing():
-            print_outcome(outcome, report, self.shown)
+            print_outcome(outcome, report, self.written.shown)
         self.written.add_outcome(outcome, report)
         if asked is not None and entry and not outcome.left_out:
             keep_to_say_again(asked, outcome, entry, report)
@@ -79,10 +79,10 @@ class SpecRuns:
         from paritygate.pipelines.report.terminal.release import print_repositories
 
         with self.written.printing():
-            print_repositories(self._repositories, to_stderr=self.shown.to_stderr)
+            print_repositories(self._repositories, to_stderr=self.written.shown.to_stderr)
 
     def _add_error(self, spec: ResolvedSpec, run: RunFolder | None, err: ParitygateError) -> None:
-        print_error(spec.name, err, self.shown)
+        print_error(spec.name, err, self.written.shown)
         self.written.add_error(spec, err)
         self._codes.append(int(err.exit_code))
         self._entries.append(

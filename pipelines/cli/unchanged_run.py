@@ -17,7 +17,7 @@ from paritygate.pipelines.cache.finished_run import (
     keep_finished_run,
 )
 from paritygate.pipelines.process.file_access.states import names_in
-from paritygate.pipelines.report.terminal.printing import Shown, print_lines
+from paritygate.pipelines.report.terminal.printing import print_lines
 from paritygate.pipelines.report.terminal.screen import wrapped
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.run_spec import RunOutcome
 
 
-def replay_last_run(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
+def replay_last_run(asked: Sequence[AskedOfRun], written: Result) -> bool:
     """Print the outcomes of all runs if nothing has changed since, and return whether that is so."""
     finished_runs = [find_finished_run(item) for item in asked]
     runs = [run for run in finished_runs if run is not None]
@@ -34,8 +34,10 @@ def replay_last_run(asked: Sequence[AskedOfRun], written: Result, shown: Shown) 
         return False
     for run in runs:
         since = f"nothing has changed since run {run.folder.name} of {run.made_at}: it is not done again"
-        lines = [run.verdict] if shown.is_quiet else [*wrapped(f"{since}; --no-cache runs it again"), *run.lines]
-        print_lines(lines, err=shown.to_stderr)
+        lines = (
+            [run.verdict] if written.shown.is_quiet else [*wrapped(f"{since}; --no-cache runs it again"), *run.lines]
+        )
+        print_lines(lines, err=written.shown.to_stderr)
     written.write({"schema_version": 1, "exit_code": 0, "runs": [run.outcome_now() for run in runs]})
     return True
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, all_of, output_options
+from paritygate.pipelines.cli.places import WrittenPath, WrittenRepositoryPlace
 from paritygate.roots import Root
 
 _OPTIONS = (
@@ -24,9 +26,8 @@ _OPTIONS = (
         is_flag=True,
         help=("Replace files of the view that were edited or written with other options, and a view of another alias."),
     ),
-    shared.repository_option,
-    shared.quiet_option,
-    shared.json_option,
+    repository_option,
+    output_options("quiet", "json"),
 )
 
 base_path_option = click.option(
@@ -43,43 +44,27 @@ warm_up_option = click.option(
 
 def view_options(out: str, *, is_address: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the arguments and options of all views; `out` is the help of --out, which may be an address."""
-    kind = shared.WrittenRepositoryPlace() if is_address else shared.WrittenPath(file_okay=False, path_type=Path)
-    of_view = (
+    kind = WrittenRepositoryPlace() if is_address else WrittenPath(file_okay=False, path_type=Path)
+    return all_of(
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
         click.option("--out", required=True, type=kind, metavar="DIR|URL" if is_address else "DIR", help=out),
         *_OPTIONS,
     )
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(of_view):
-            command = option(command)
-        return command
 
-    return add
-
-
-def write_view(  # noqa: PLR0913 - one argument for each option of the commands
+def write_view(  # noqa: PLR0913 - the options of all views but those of the request
     kind: str,
     *,
-    model: str,
-    which: str,
     out: Root,
-    name: str | None,
-    variant: str | None,
     no_follow: bool,
     overwrite: bool,
     repository: Root,
-    quiet: bool,
-    json_target: str | None,
-    samples: str | None = None,
-    server: str | None = None,
-    base_path: str | None = None,
-    storage_uri: str | None = None,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
-    """Write a view, keep its request, and print what was written."""
+    """Write a view, keep its request, and print what was written; `options` are the other fields of the request."""
     from paritygate.errors import ChangedViewError, StorageError, UsageError
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.views.publish import publish_view
     from paritygate.pipelines.release.views.request import ViewRequest
     from paritygate.pipelines.release.views.subscriptions import subscribe
@@ -87,19 +72,9 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     from paritygate.roots import absolute
     from paritygate.validate.samples.source import SampleSource
 
-    request = ViewRequest(
-        command=kind,
-        model=model,
-        which=which,
-        root=absolute(out),
-        name=name or model,
-        variant=variant,
-        samples=samples,
-        server=server,
-        base_path=base_path,
-        storage_uri=storage_uri,
-    )
-    source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
+    options["name"] = options["name"] or options["model"]
+    request = ViewRequest(command=kind, root=absolute(out), **options)
+    source = None if request.samples is None else SampleSource(text=request.samples, folder=Path.cwd())
     try:
         published = publish_view(repository, request, source, overwrite=overwrite)
     except ChangedViewError as err:
@@ -108,9 +83,9 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     try:
         subscribe(repository, request, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:
-        msg = f"the view was written, but will not follow {which}: {err}"
+        msg = f"the view was written, but will not follow {request.which}: {err}"
         raise type(err)(msg, hint="give --no-follow to turn this off") from err
-    follows = which if request.follows and not no_follow else None
-    print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
+    follows = request.which if request.follows and not no_follow else None
+    print_view(published, follows=follows, is_quiet=output.is_quiet, to_stderr=output.to_stderr)
+    output.write(published.to_json(), follows=follows)
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError, UsageError
+from paritygate.errors import ExitCode, NotRunHereError, ParitygateError, UsageError
 from paritygate.files import MARKER, make_temporary_folder
 from paritygate.models.source import OBJECTS, ModelRef, SourceKind
 from paritygate.pipelines.compare.progress_file import PartialResult, PartialResultFile, side_not_opened
@@ -96,7 +96,6 @@ def compare(
             what=f"the {'emulated ' if job.is_emulated else ''}comparison "
             f"of {job.candidate.name} with {job.reference.name}",
             time_limit_s=time_limit_s,
-            crash_error=BackendError,
         )
         value = (
             run_here(child, progress)

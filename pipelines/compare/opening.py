@@ -31,7 +31,6 @@ from paritygate.validate.gate.rule_checks import check_asked
 from paritygate.validate.measure.profile import with_activation_floors
 from paritygate.validate.measure.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.probes.recording import PROBES_FILE, PROBES_FOLDER, ProbesRecording
-from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
     ExpectedOutputs,
@@ -91,7 +90,7 @@ def open_reference(
         _check_no_roles(job)
         report("reading the reference", 0, 0)
         if (ref.path / RECORD_FILE).is_file():
-            recording = load_to_judge(ref.path)
+            recording = Recording.load(ref.path)
             _check_probes(recording)
             described = _describe_recording(ref, recording)
             partial.add_reference(described)
@@ -304,7 +303,7 @@ def open_candidate(
             if ref.rename:
                 msg = f"--map renames {', '.join(ref.rename)}, but {ref.name} was recorded under the names served"
                 raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
-            recording = load_to_judge(ref.path)
+            recording = Recording.load(ref.path)
             candidate = RecordedCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.codec import with_fields_of
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
@@ -186,26 +187,22 @@ def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Chec
 
 
 def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, store: FailureStore) -> ProbeResult:
-    return ProbeResult(
+    return with_fields_of(
+        ProbeResult,
+        outcome,
         looks_for=ALL_PROBES[outcome.name].looks_for,
         status=str(outcome.status) if outcome.batches or outcome.failed or outcome.error else NOT_ASKED,
         kind=str(outcome.kind),
         words=list(outcome.words),
         detail=render(outcome.words),
-        batches=outcome.batches,
-        rows=outcome.rows,
         dropped=sum(outcome.dropped.values()),
         dropped_by={str(kind): _dropped_result(kind, count, record) for kind, count in outcome.dropped.items()},
         unfit=len(outcome.unfit),
         unfit_first=list(outcome.unfit[:_SHOWN]),
-        edge_off=outcome.edge_off,
         notes=[] if record is None else list(record.notes),
-        failed=outcome.failed,
         failures=[_failure_result(item, outcome, store) for item in outcome.failures],
         findings=[_failure_result(item, outcome, store) for item in outcome.findings],
-        seconds=outcome.seconds,
         reference_seconds=None if record is None else record.seconds,
-        error=outcome.error,
     )
 
 

@@ -24,8 +24,7 @@ from paritygate.validate.measure.check import (
     exit_code_of,
     verdict_of,
 )
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+from paritygate.validate.measure.figures import DecisionStatistics, Drawing, WorstRow
 from paritygate.validate.measure.tolerance import OUTPUT_LIMITS
 from paritygate.validate.words.sentence import Sentence
 
@@ -167,8 +166,7 @@ class ProbeFailureResult:
     """One batch of a probe in which the models differ; batch -1 is all batches together.
 
     Findings have more fields, which are empty for a failure. `edge` is how the rows are unlike every sample, and
-    `batches` counts such batches. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec. In results of
-    earlier versions, only a finding has `probe`.
+    `batches` counts such batches. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec.
     """
 
     batch: int
@@ -223,14 +221,6 @@ class ProbeResult:
     notes: list[str] = field(default_factory=list)
     kind: str = ""
     words: list[Sentence] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if not (self.kind and self.words):
-            # Only results of earlier versions need it.
-            from paritygate.validate.words.earlier import kind_before, words_before
-
-            object.__setattr__(self, "kind", self.kind or kind_before(self.status, self.detail))
-            object.__setattr__(self, "words", self.words or list(words_before(self.detail)))
 
     @property
     def does_not_apply(self) -> bool:

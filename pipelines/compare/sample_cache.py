@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_data, to_data, with_fields_of
 from paritygate.errors import MeasurementError
 from paritygate.validate.reference.recording import ChunkWriter, read_chunks
 
@@ -67,7 +67,7 @@ class SamplesKeeper:
                     arrays[_GOLD] = batch.gold.copy()
                 size += sum(array.nbytes for array in arrays.values())
                 is_whole = is_whole and size <= _MOST_BYTES and _is_added(writer, batch, arrays)
-                others.append(_KeptBatch(ids=batch.ids, strata=batch.strata, case=batch.case, lengths=batch.lengths))
+                others.append(with_fields_of(_KeptBatch, batch))
                 yield batch
             is_at_end = True
         finally:
@@ -95,13 +95,7 @@ def read_kept_samples(folder: Path, kept: Mapping[str, Any]) -> Dependencies:
 
     def read() -> Iterator[Batch]:
         for other, stored in zip(others, read_chunks(folder, kept["chunks"]), strict=True):
-            yield Batch(
-                inputs={name.removeprefix(_INPUT): array for name, array in stored.outputs.items() if name != _GOLD},
-                ids=other.ids,
-                gold=stored.outputs.get(_GOLD),
-                strata=other.strata,
-                case=other.case,
-                lengths=other.lengths,
-            )
+            inputs = {name.removeprefix(_INPUT): array for name, array in stored.outputs.items() if name != _GOLD}
+            yield with_fields_of(Batch, other, inputs=inputs, gold=stored.outputs.get(_GOLD))
 
     return read

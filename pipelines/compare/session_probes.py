@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, CacheMissError, ParitygateError
+from paritygate.errors import CacheMissError, ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.output_cache import AnsweredAfresh, OutputCache
@@ -136,7 +136,6 @@ def _answer(
         folder=place.folder / "fresh",
         what=f"{job.candidate.name} in a fresh process",
         time_limit_s=max(place.deadline - time.monotonic(), 1.0),
-        crash_error=BackendError,
     )
     answered = run_child(child)
     with reading_result(child):

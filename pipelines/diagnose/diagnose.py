@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paritygate.codec import to_data
-from paritygate.errors import BackendError, InputFileError
+from paritygate.errors import InputFileError
 from paritygate.models.source import MODELS_WITH_INNER_TENSORS, WITH_INNER_TENSORS, ModelRef, SourceKind
 from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.process.child import ChildJob, Progress
@@ -49,7 +49,6 @@ class DiagnosisRequest:
             folder=place,
             what=what,
             time_limit_s=time_limit_s,
-            crash_error=BackendError,
         )
 
 
@@ -98,7 +97,6 @@ def graph_diff(request: DiagnosisRequest, tolerance: float, progress: Progress, 
             folder=place,
             what=f"the match of {request.candidate.path.name} with {request.reference.path.name}",
             time_limit_s=time_limit_s,
-            crash_error=BackendError,
         )
 
     return result_of_lone_child(GraphDiff, job_in, progress)

@@ -28,7 +28,8 @@ def folder_for_minimal(folder: Path) -> Path:
     """Make the folder, without the files of an earlier call, and return its whole path.
 
     Raises:
-        StorageError: It cannot be written, or holds files of others.
+        StorageError: It cannot be written.
+        UsageError: It holds files of others.
     """
     make_marked_folder(folder)
     with storage_errors(folder):

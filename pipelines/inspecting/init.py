@@ -252,7 +252,6 @@ def _child(
             folder=place,
             what=f"the inspection of {ref.text}",
             time_limit_s=time_limit_s,
-            crash_error=BackendError,
             is_log_kept=False,
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.batch import Batch
-from paritygate.codec import from_data, to_data, with_finite
+from paritygate.codec import from_data, to_data, with_fields_of, with_finite
 from paritygate.importing import use_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
@@ -163,18 +163,13 @@ def _causes(
     limits = model.endpoint_limits
     is_served = isinstance(again.candidate, ModelCandidate) and again.candidate.loaded.is_served
     elapsed_s, opening_s = times
-    case = Case(
+    case = with_fields_of(
+        Case,
+        again,
         result=result,
-        candidate=again.candidate,
         model=None if model.is_recorded else model,
-        expected=again.expected,
         reference_file=source.path if source is not None and source.kind is SourceKind.ONNX else None,
-        read=again.read,
-        rules=again.rules,
-        left_out=again.left_out,
-        workspace=again.workspace,
         open_plain=None if why_not_plain(job) else plain_opener(job, place.models, "plain-again"),
-        open_reference=again.open_reference,
         clock=Clock(
             seconds_for_causes(elapsed_s),
             samples=(place.samples.seconds, place.samples.rows),

@@ -29,7 +29,7 @@ from paritygate.pipelines.selftest.trial import FaultTrial, open_mutated, try_fi
 from paritygate.validate.measure.check import Verdict
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.inputs.roles import InputRole, Role
-from paritygate.validate.reference.earlier_recording import load_to_judge
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import open_samples
 
 # At most this many distinct ids are remembered, so the first unused row of a larger table is not found.
@@ -142,7 +142,7 @@ def _probes_off(request: SelftestRequest) -> list[str]:
 def _facts(request: SelftestRequest) -> dict[str, Any]:
     """Return facts about the model besides its graph: from samples, roles of probes and the reference."""
     outputs = request.job.reference.path
-    recording, probes = load_to_judge(outputs), recorded_probes(outputs)
+    recording, probes = Recording.load(outputs), recorded_probes(outputs)
     roles: Mapping[str, InputRole] = {} if probes is None else probes.roles
     ids = {name: role.high for name, role in roles.items() if role.role is Role.ID}
     seen: dict[str, set[int]] = {name: set() for name in ids}

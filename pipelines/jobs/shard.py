@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate import __version__
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_data, to_data, with_fields_of
 from paritygate.errors import UsageError
 from paritygate.machine import machine_facts
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -42,7 +42,6 @@ from paritygate.validate.gate.rule_checks import check_ignored
 from paritygate.validate.measure.parts.exact_comparison import ExactComparison
 from paritygate.validate.probes.probe_budget import SamplesCost
 from paritygate.validate.reference.batch_range import nth_range, only_range
-from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.samples.samples import open_samples
@@ -84,7 +83,7 @@ def _open(args: Mapping[str, Any], report: Progress) -> _Opened:
     prepare_process(job.candidate.provider)
     read = open_samples(job.samples)
     reference = open_reference(job, folder, read, report, PartialResultFile(folder))
-    recording = load_to_judge(job.reference.path)
+    recording = Recording.load(job.reference.path)
     _check_gold(job, recording)
     batches = nth_range(recording, 1, 1).batches
     candidate, side, job = open_candidate(job, reference, read, report, OutputCache())
@@ -245,13 +244,11 @@ def _check_gold(job: ComparisonJob, recording: Recording) -> None:
 
 
 def _result(part: Part, *, is_unchanged: bool) -> ShardResult:
-    return ShardResult(
+    return with_fields_of(
+        ShardResult,
+        part,
         part="",
-        shard=part.shard,
         shards=part.binding.shards,
-        first=part.first,
-        last=part.last,
         batches=part.binding.batches,
-        rows=part.rows,
         is_unchanged=is_unchanged,
     )

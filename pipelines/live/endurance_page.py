@@ -12,7 +12,7 @@ from paritygate.pipelines.live.page import live_facts, write_page
 from paritygate.pipelines.live.slope import Trend
 from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.figures import amount
-from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
+from paritygate.pipelines.report.tables.table import Table, facts, table_of
 
 
 def write_endurance_page(result: EnduranceResult, path: Path | None) -> None:
@@ -35,19 +35,19 @@ def _charts(result: EnduranceResult, of: str) -> Iterator[Plot | None]:
     yield series_chart(f"Drift: median difference of a period{of}", "% of its limit", drift)
 
 
-def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
+def endurance_facts(result: EnduranceResult) -> Iterator[tuple[str, str]]:
     """Yield the figures of a long load."""
     yield from live_facts(result, result.unsent, _trends(result))
 
 
-def _trends(result: EnduranceResult) -> Iterator[tuple[str, Cell]]:
+def _trends(result: EnduranceResult) -> Iterator[tuple[str, str]]:
     if result.memory is not None:
-        yield "memory", text(trend_words(result.memory, "MiB"))
+        yield "memory", trend_words(result.memory, "MiB")
     if result.latency is not None:
-        yield "latency, p50", text(trend_words(result.latency, "ms"))
+        yield "latency, p50", trend_words(result.latency, "ms")
     if result.drift is not None:
         first, last = (share_of_limit(share) for share in (result.drift.first, result.drift.last))
-        yield "median difference of a period", text(f"{first} at first, then up to {last}")
+        yield "median difference of a period", f"{first} at first, then up to {last}"
 
 
 def trend_words(trend: Trend, unit: str) -> str:
@@ -65,7 +65,7 @@ def batch_tables(result: EnduranceResult) -> Sequence[Table]:
     for when, batches in (("before", result.batches_before), ("after", result.batches_after)):
         for each in batches:
             same = f"{each.same_bytes} of {each.rows}"
-            figures = (figure(f"{each.size}"), figure(f"{each.wrong}"), figure(same), text(each.refused or "-"))
-            cells.append((text(when), *figures))
-    columns = heads("load", ">rows", ">wrong", ">same bytes", "refused")
-    return [Table(caption="One row repeated in a batch", columns=columns, rows=tuple(cells))] if cells else []
+            figures = (f"{each.size}", f"{each.wrong}", same, (each.refused or "-"))
+            cells.append((when, *figures))
+    columns = ("load", ">rows", ">wrong", ">same bytes", "refused")
+    return [table_of("One row repeated in a batch", columns, cells)] if cells else []

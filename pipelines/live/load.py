@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from paritygate.codec import with_fields_of
 from paritygate.errors import UsageError
 from paritygate.models.endpoint import parse_endpoint
 from paritygate.pipelines.live.loops import Window, arrival_times, milliseconds, most_late, percentile_of
@@ -193,17 +194,14 @@ class _Load:
         all_of_them = [*latencies, *[math.inf] * missing]
         per_second = len(latencies) / max(window.seconds - ramp, 1e-9)
         at = functools.partial(percentile_of, all_of_them)
-        step = Step(
+        step = with_fields_of(
+            Step,
+            tally,
             loop="closed" if plan.rate is None else "open",
             users=plan.users,
             rate=plan.rate,
             is_stress=plan.is_stress,
             requests=window.answered,
-            answered=tally.answered,
-            wrong=tally.wrong,
-            flips=tally.flips,
-            errors=tally.errors,
-            lost=tally.lost,
             unsent=window.unsent,
             seconds=window.seconds,
             per_second=per_second,
@@ -212,7 +210,6 @@ class _Load:
             p50_ms=milliseconds(at(50.0)),
             p95_ms=milliseconds(at(95.0)),
             p99_ms=milliseconds(at(99.0)),
-            largest_share=tally.largest_share,
             cpu=None if use is None else use.cpu,
             memory=None if use is None else use.memory,
             client_share=window.client_share,

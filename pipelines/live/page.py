@@ -15,7 +15,7 @@ from paritygate.pipelines.live.traffic import Failure
 from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.figures import amount
 from paritygate.pipelines.report.html_page import html_page
-from paritygate.pipelines.report.tables.table import Cell, Table, facts, figure, heads, text
+from paritygate.pipelines.report.tables.table import Row, Table, facts, table_of, text
 from paritygate.text import counted
 
 
@@ -41,7 +41,7 @@ def write_page(
 def write_load_page(result: LoadResult, path: Path | None) -> None:
     """Write the page of a load, if a path is given; may raise StorageError."""
     rate = result.highest_rate
-    highest = [] if rate is None else [("highest sustained rate, answers a second", text(amount(rate)))]
+    highest = [] if rate is None else [("highest sustained rate, answers a second", amount(rate))]
     figures = live_facts(result, sum(step.unsent for step in result.steps), highest)
     tables = [facts("Answers", figures), *load_tables(result.steps)]
     write_page(result, path, "Load report", tables, [latency_chart(result.steps)])
@@ -54,19 +54,19 @@ def title_of(served: Served) -> str:
     return of if served.server == "unknown" else f"{of}, on {served.server} {served.server_version}"
 
 
-def live_facts(result: LiveResult, unsent: int, more: Iterable[tuple[str, Cell]]) -> Iterator[tuple[str, Cell]]:
+def live_facts(result: LiveResult, unsent: int, more: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield how many requests were sent, and what came back; then `more` figures, and the first failure."""
-    yield "requests", text(f"{result.requests:,}")
-    yield "wrong answers", text(f"{result.wrong:,}")
-    yield "rows that changed", text(f"{result.flips:,}")
-    yield "largest difference", text(largest_words(result))
-    yield "answered with an error", text(f"{result.errors:,}")
-    yield "without an answer", text(f"{result.lost:,}")
+    yield "requests", f"{result.requests:,}"
+    yield "wrong answers", f"{result.wrong:,}"
+    yield "rows that changed", f"{result.flips:,}"
+    yield "largest difference", largest_words(result)
+    yield "answered with an error", f"{result.errors:,}"
+    yield "without an answer", f"{result.lost:,}"
     if unsent:
-        yield "not sent", text(f"{unsent:,}")
+        yield "not sent", f"{unsent:,}"
     yield from more
     if result.first_failure is not None:
-        yield "first failure", text(failure_words(result.first_failure))
+        yield "first failure", failure_words(result.first_failure)
 
 
 def largest_words(result: LiveResult) -> str:
@@ -92,33 +92,33 @@ def load_tables(steps: Sequence[Step]) -> Iterator[Table]:
     if steps:
         yield _steps_table(steps)
     if any(step.server is not None for step in steps):
-        columns = heads("load", ">requests", ">queued ms", ">computed ms", ">rows a call", ">CPU", ">MiB")
-        yield Table(caption="by the server's metrics", columns=columns, rows=tuple(map(_server_row, steps)))
+        columns = ("load", ">requests", ">queued ms", ">computed ms", ">rows a call", ">CPU", ">MiB")
+        yield table_of("by the server's metrics", columns, map(_server_row, steps))
 
 
-def _server_row(step: Step) -> tuple[Cell, ...]:
+def _server_row(step: Step) -> Row:
     server, use = step.server or ServerCounts(rows=0, calls=0), step.machine or MachineUse()
     share = "-" if use.cpu_share is None else f"{100 * use.cpu_share:.0f} %"
     figures = (server.queue_ms, server.compute_ms, server.rows_per_call, use.memory_mib)
     *counts, memory = (amount(each, missing="-") for each in figures)
     cells = (f"{server.requests:,}", *counts, share, memory)
-    return (text(_load_words(step)), *map(figure, cells))
+    return (_load_words(step), *cells)
 
 
 def _steps_table(steps: Sequence[Step]) -> Table:
-    columns = heads("load", ">answers/s", ">p50", ">p95", ">p99 ms", ">errors", ">lost", ">wrong", ">CPU", ">MiB")
+    columns = ("load", ">answers/s", ">p50", ">p95", ">p99 ms", ">errors", ">lost", ">wrong", ">CPU", ">MiB")
     caption = f"{counted(len(steps), 'loop')}, one after the other"
-    return Table(caption=caption, columns=columns, rows=tuple(map(_row, steps)))
+    return table_of(caption, columns, map(_row, steps))
 
 
-def _row(step: Step) -> tuple[Cell, ...]:
+def _row(step: Step) -> Row:
     unsent = f"; {counted(step.unsent, 'request')} not sent" if step.unsent else ""
     remark = f"not sustained: {step.why_not}{unsent}" if step.why_not else ""
     latencies = (amount(each, missing="never") for each in (step.p50_ms, step.p95_ms, step.p99_ms))
     counts = (f"{each:,}" for each in (step.errors, step.lost, step.wrong))
     use = ("-" if step.cpu is None else f"{step.cpu:.2f}", amount(step.memory, missing="-"))
     cells = (amount(step.per_second), *latencies, *counts, *use)
-    return (text(_load_words(step), remark=remark), *map(figure, cells))
+    return (text(_load_words(step), remark=remark), *cells)
 
 
 def _load_words(step: Step) -> str:

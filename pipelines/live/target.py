@@ -199,6 +199,7 @@ def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str
     """Return a result with the counts of a load, and the verdict by what is wrong or else unclear."""
     traffic = target.traffic
     unclear = [_INTERRUPTED] if traffic.is_interrupted else unclear
+    counts = ("wrong", "unreadable", "flips", "errors", "lost", "statuses", "largest_share")
     return replace(
         result,
         verdict="fail" if wrong else "inconclusive" if unclear else "pass",
@@ -206,14 +207,8 @@ def judged(result: _Result, target: Target, tally: Tally, *, wrong: Sequence[str
         is_interrupted=traffic.is_interrupted,
         requests=traffic.sent,
         answers=tally.answered,
-        wrong=tally.wrong,
-        unreadable=tally.unreadable,
-        flips=tally.flips,
-        errors=tally.errors,
-        lost=tally.lost,
-        statuses=tally.statuses,
-        largest_share=tally.largest_share,
         first_failure=tally.first,
+        **{name: getattr(tally, name) for name in counts},
     )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
-from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, StorageError
-from paritygate.files import digest_of_file, read_json
+from paritygate.errors import ArtifactIntegrityError, MeasurementError, StorageError
+from paritygate.files import corrupt_errors, digest_of_file, read_json
 from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.run.released_to import RELEASED_TO
@@ -52,13 +52,9 @@ def _is_finding(name: str) -> bool:
 
 
 def _hidden(path: Path) -> bytes:
-    try:
+    hint, command = "validate again, or start a new run", "convert-and-validate run SPEC"
+    with corrupt_errors(path, RecursionError, hint=hint, command=command):
         return (json.dumps(without_inputs(read_json(path)), indent=2) + "\n").encode()
-    except (ValueError, TypeError, RecursionError) as err:
-        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(
-            msg, hint="validate again, or start a new run", command="convert-and-validate run SPEC"
-        ) from err
 
 
 def check_run(run: RunFolder) -> dict[Path, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from paritygate import __version__
-from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, StorageError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_file, read_json, storage_errors
 from paritygate.pipelines.packing.contents import check_run, files_of_run
@@ -73,9 +73,9 @@ def pack_run(
         ArtifactIntegrityError: The run is not as recorded, or changes while it is packed.
         InputFileError: An input is missing.
         MeasurementError: A stage of the run is half written.
-        UsageError: The inputs are not one spec's, a name cannot be packed, `output` is in the run, or the recording
-            holds inputs to hide.
-        StorageError: It cannot be written, or another file is in its place.
+        UsageError: The inputs are not one spec's, a name cannot be packed, `output` is in the run or not a pack of it,
+            or the recording holds inputs to hide.
+        StorageError: It cannot be written.
     """
     output = output or Path(f"{run.resolved.name}-{run.run_id}.paritygate.tar")
     _check_output(run, output)
@@ -135,7 +135,7 @@ def _check_output(run: RunFolder, output: Path) -> None:
         is_same_run = False
     if not is_same_run:
         msg = f"{output} exists and is not a pack of this run, so it is not overwritten"
-        raise StorageError(msg, hint="name another file with --output")
+        raise UsageError(msg, hint="name another file with --output")
 
 
 def _travelling_spec(run: RunFolder, inputs: RunInputs, *, with_inputs: bool) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.errors import ParitygateError
 from paritygate.files import (
     MARKER,
     is_plain_file,
@@ -29,12 +32,19 @@ from paritygate.pipelines.past_runs.finding import models_below
 from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, list_runs
 from paritygate.pipelines.run.in_use import is_in_use
 from paritygate.pipelines.run.relaxed_rules import holds_failures
+from paritygate.text import first_of
 
 # Hidden, so that neither looks like a run; `relaxed_rules` finds failed ones there.
 _GOING = ".removed-"
 _FAILED = ".failed-"
 _EVIDENCE = "evidence.json"
 _IN_USE = "it is in use"
+# Commands write these into a run, beside folders with a marker. A temporary file is left by a process that was killed.
+_OWN = re.compile(
+    rf"{re.escape(MARKER)}|(spec|evidence|export-failures|benchmark|selftest|stopped|released-to)\.json|selftest\.md|"
+    r"(report|report-against-.+)\.(html|md)|\..+\.(tmp|partial)|bases|inputs|jobs|probes|repaired|scratch|unpacked"
+)
+_NAMED = 3
 
 # A folder with these files is a run; one with these folders is a repository.
 _RUN = {MARKER, "spec.json"}
@@ -238,4 +248,15 @@ def what_else_lies_in(folder: Path) -> str:
             return f"a stage cache lies in it: {place}"
         if place != folder and set(names) >= _RUN:
             return f"another run lies in it: {place}"
-    return ""
+    foreign = sorted(path.relative_to(folder).as_posix() for path in _foreign_in(folder))
+    return f"it holds files that are not of the run: {first_of(foreign, _NAMED)}" if foreign else ""
+
+
+def _foreign_in(folder: Path) -> Iterator[Path]:
+    """Yield what lies directly in a run, or below an artifact in it, and was not written there by a command."""
+    yield from (path for path in folder.iterdir() if not (_OWN.fullmatch(path.name) or (path / MARKER).is_file()))
+    for record in (*folder.glob(f"*/{ARTIFACT_FILE}"), *folder.glob(f"bases/*/{ARTIFACT_FILE}")):
+        with contextlib.suppress(ParitygateError):
+            own = {*Artifact.read_record(record.parent).files, ARTIFACT_FILE, MARKER}
+            files = (path for path in record.parent.rglob("*") if not is_plain_folder(path))
+            yield from (path for path in files if path.relative_to(record.parent).as_posix() not in own)

@@ -60,11 +60,6 @@ class Plan:
     model: str
     jobs: tuple[PlannedJob, ...]
 
-    @property
-    def is_all_taken_over(self) -> bool:
-        """True where there is nothing to do."""
-        return all(job.would_be == TAKEN_OVER for job in self.jobs)
-
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON data."""
         return {"model": self.model, "jobs": [to_data(job) for job in self.jobs]}
@@ -160,6 +155,8 @@ def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> 
     unknown = []
     for name in names:
         made, job = maker.make(name), _conversion(run, name)
+        # The run would do the first conversion, and so know the fit in the next ones.
+        maker.is_fit_known |= cache.is_made_anew(job)
         if not isinstance(made, FailedVariant) or cache.is_made_anew(job):
             continue
         base = next((each for each in bases_of(Variant.parse(name)) if cache.is_made_anew(_conversion(run, each))), "")

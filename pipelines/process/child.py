@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import paritygate.errors
 from paritygate.addresses import SIGNING_PASSWORD, without_secrets
-from paritygate.errors import ParitygateError, UnsupportedOperatorsError
+from paritygate.errors import BackendError, ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
@@ -108,7 +108,7 @@ class ChildJob:
     folder: Path  # for job, result and log
     what: str  # for messages: `converter torch to onnx`
     time_limit_s: float
-    crash_error: type[ParitygateError]  # raised for a crash or hang
+    crash_error: type[ParitygateError] = BackendError  # raised for a crash or hang
     killed_error: type[ParitygateError] | None = None  # raised in place of it where a signal ended the child
     is_log_kept: bool = True  # else no message names it
     for_messages: Mapping[str, Any] = field(default_factory=dict)  # arguments without effect on the result

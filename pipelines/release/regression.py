@@ -12,6 +12,7 @@ from typing import Any
 
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
+from paritygate.files import corrupt_errors
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
@@ -212,11 +213,10 @@ def _released_evidence(released: ReleaseDetails) -> Evidence:
         raise MeasurementError(
             msg, hint=("release the model once with this version, and compare later runs with that release")
         )
-    try:
+    what = f"the evidence of {released.model} version {released.version}"
+    hint = "restore the release from a backup, or promote the model again"
+    with corrupt_errors(what, kind=ArtifactIntegrityError, hint=hint):
         return from_data(Evidence, data)
-    except ValueError as err:
-        msg = f"the evidence of {released.model} version {released.version} is corrupt: {err}"
-        raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again") from err
 
 
 def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evidence) -> _Pair | str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.process.child import ChildJob, DoJob, Progress
@@ -53,7 +52,6 @@ def propose(
         folder=place,
         what=f"the search of a repair of {request.candidate.name or request.candidate.path.name}",
         time_limit_s=time_limit_s,
-        crash_error=BackendError,
     )
     data = do(job, progress, makes=[request.folder])
     with reading_result(job):

@@ -25,10 +25,10 @@ def render_html(report: ReportData) -> str:
     contents = contents_of(report)
     speed = contents["speed"]
     contents["layout"] = None
-    if speed is not None and speed.tradeoff.points:
+    if speed is not None and speed["tradeoff"].points:
         from paritygate.pipelines.report.tradeoff.layout import layout_of
 
-        contents["layout"] = layout_of(speed.tradeoff.points)
+        contents["layout"] = layout_of(speed["tradeoff"].points)
     sections: tuple[VariantSection, ...] = contents["sections"]
     page = html_page("report", **contents, told={item.anchor: _told(item, is_drawn=True) for item in sections})
     if len(page.encode()) <= _MOST_BYTES:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
+from paritygate.codec import with_fields_of
 from paritygate.errors import ExitCode
 from paritygate.models.source import OBJECTS
 from paritygate.pipelines.compare.redaction import hidden, may_say_why
@@ -170,7 +171,7 @@ def report_without_inputs(report: ReportData) -> ReportData:
 
 def without_row_words(recording: Recording) -> Recording:
     """Return a recording whose health checks hold no user data."""
-    checks = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_found)
+    checks = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_checks)
     return replace(recording, health=tuple(item.as_text for item in checks), health_checks=checks)
 
 
@@ -196,14 +197,12 @@ def _others(evidence: Evidence | None, recording: Recording | None) -> tuple[Evi
 
 
 def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:
-    return VariantReport(
+    return with_fields_of(
+        VariantReport,
+        failure,
         name=failure.variant,
         is_required=is_required,
-        verdict=failure.verdict,
-        exit_code=failure.exit_code,
         reason=failure.message,
-        hint=failure.hint,
-        operators=failure.operators,
     )
 
 

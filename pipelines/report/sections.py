@@ -240,11 +240,6 @@ def failed_variants(sections: Iterable[VariantSection]) -> tuple[VariantSection,
 def contents_of(report: ReportData) -> dict[str, Any]:
     """Return the variables of the templates, by name."""
     sections = variant_sections(report)
-    speed = None
-    if report.benchmark is not None:
-        from paritygate.pipelines.report.speed import speed_section
-
-        speed = speed_section(report, report.benchmark)
     return {
         "report": report,
         "parity": parity_table(report),
@@ -252,7 +247,7 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "earlier": earlier_failures_table(report),
         "elsewhere": other_devices_table(report),
         "release": release_table(report.release, report) if report.release is not None else None,
-        "speed": speed,
+        "speed": _speed_of(report),
         "released": release_words(report),
         "sections": sections,
         "failed": failed_variants(sections),
@@ -260,4 +255,19 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "reference": reference_tables(report.recording) if report.recording is not None else (),
         "artifacts": artifact_table(report),
         "machines": machine_tables(report),
+    }
+
+
+def _speed_of(report: ReportData) -> dict[str, Any] | None:
+    """Return the variables of the section on speed; its trade-off may be without points."""
+    if report.benchmark is None:
+        return None
+    from paritygate.pipelines.report.tables.speed import footprint_table, speed_lead, speed_notes, speed_table
+    from paritygate.pipelines.report.tradeoff.tradeoff import tradeoff_of
+
+    return {
+        "lead": speed_lead(report.benchmark),
+        "tradeoff": tradeoff_of(report, report.benchmark),
+        "tables": (speed_table(report, report.benchmark), footprint_table(report, report.benchmark)),
+        "notes": speed_notes(report, report.benchmark),
     }

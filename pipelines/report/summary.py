@@ -13,7 +13,7 @@ from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.report.figures import number, share, shorten, times
-from paritygate.pipelines.report.tables.table import Table, figure, heads, status, table_of, text
+from paritygate.pipelines.report.tables.table import Cell, Row, Table, status, table_of, text
 from paritygate.pipelines.report.why import headline_check, why, why_of_variant
 from paritygate.precision import Precision
 from paritygate.text import counted, first_line_of
@@ -63,7 +63,7 @@ def run_summary(report: ReportData) -> Table:
     shared = _shared_reasons(report)
     count = sum(bool(why_of_variant(variant)) for variant in report.variants)
     length = _WHY_LENGTH if count <= _FEW else _SHORT_WHY_LENGTH
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for variant in report.variants:
         words = why_of_variant(variant)
         alone = "" if words in shared else shorten(words, length)
@@ -73,7 +73,7 @@ def run_summary(report: ReportData) -> Table:
     if report.benchmark is not None:
         titles.append(">speed-up")
         rows = [(*row, _speedup(variant, report)) for row, variant in zip(rows, report.variants, strict=True)]
-    return Table(caption=_title(report), columns=heads(*titles), rows=tuple(rows))
+    return table_of(_title(report), titles, rows)
 
 
 def comparison_summary(result: ComparisonResult) -> Table:
@@ -111,43 +111,30 @@ def _name(variant: VariantReport, report: ReportData) -> Cell:
     return text(variant.name, remark=mark or ("optional" if is_spare else ""))
 
 
-def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
+def figures_of(result: ComparisonResult | None) -> tuple[str, str]:
     """Return the changed decisions, and the nearest limit's share; for a failure that of the check in its sentence."""
     if result is None or not result.is_measured:
-        return figure(_NOTHING), figure(_NOTHING)
-    counts = _mismatches(result)
+        return _NOTHING, _NOTHING
+    counts = [] if result.mismatches is None else [result.mismatches]
     counts += [match.missing + match.extra for match in result.matches.values()]
     check_told = headline_check(result) if result.verdict == "fail" else None
     part = tolerance_used(
         (check.name, check.measured, check.limit) for check in (result.checks if check_told is None else [check_told])
     )
-    return figure(number(sum(counts)) if counts else _NOTHING), figure(_NOTHING if part is None else share(part, 1.0))
+    return (number(sum(counts)) if counts else _NOTHING), (_NOTHING if part is None else share(part, 1.0))
 
 
-def _mismatches(result: ComparisonResult) -> list[int]:
-    if result.mismatches is not None:
-        return [result.mismatches]
-    # Evidence of earlier versions counts a row once for each output.
-    counts = [decision.mismatches for decision in result.decisions.values()]
-    counts += [
-        output.mismatches
-        for name, output in result.outputs.items()
-        if name not in result.decisions and output.mismatches is not None
-    ]
-    return counts
-
-
-def _speedup(variant: VariantReport, report: ReportData) -> Cell:
+def _speedup(variant: VariantReport, report: ReportData) -> str:
     # Imported late, because a comparison has no speed.
     from paritygate.pipelines.report.tables.speed import measured_speed
 
     benchmark = report.benchmark
     speed = measured_speed(variant, benchmark)[0] if benchmark is not None else None
     if speed is None or benchmark is None:
-        return figure(_NOTHING)
+        return _NOTHING
     point = speed.at(benchmark.batch_sizes[0], benchmark.concurrency[0])
     speedup = None if point is None else point.speedup
-    return figure(_NOTHING if speedup is None else times(speedup.ratio))
+    return _NOTHING if speedup is None else times(speedup.ratio)
 
 
 def _shared_reasons(report: ReportData) -> dict[str, list[VariantReport]]:

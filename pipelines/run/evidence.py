@@ -211,7 +211,7 @@ class Evidence:
                 digest=recording.digest,
                 runtime=dict(recording.runtime),
                 health=[list(item) for item in recording.health],
-                health_checks=recording.health_found,
+                health_checks=recording.health_checks,
             ),
             **found,
         )

@@ -13,7 +13,7 @@ from typing import Any
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.convert.conversion import DERIVATIONS
-from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError
+from paritygate.errors import ConversionError, ParitygateError, StorageError
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.child_result import reading_result
@@ -107,7 +107,6 @@ def find_overflow(  # noqa: PLR0913 - both models, and how much of them runs
         folder=run.jobs(f"overflow-{base.variant}"),
         what=f"the emulation of {base.variant}",
         time_limit_s=time_limit_s,
-        crash_error=BackendError,
     )
     try:
         data: Mapping[str, Any] = run.do(job, progress)

@@ -10,7 +10,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of, to_data
-from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import ModelRef, SourceKind, parse_source, with_signature_key
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
@@ -47,7 +47,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         ZeroRowsError: There are no samples.
         ReferenceRefusedError: The reference is not fit to judge by.
         BackendError: The reference failed, crashed or hung.
-        UsageError: Samples and model do not fit each other.
+        UsageError: Samples and model do not fit each other, or the folder of a recording is not ours.
         StorageError: The disk is full.
     """
     resolved = run.resolved
@@ -204,7 +204,7 @@ def _record(  # noqa: PLR0913 - what is recorded, where to, and how
     staged = out.with_name(f".{out.name}.partial")
     if out.exists() and not (out / MARKER).is_file():
         msg = f"{out} exists and was not made by paritygate, so it is not overwritten"
-        raise StorageError(msg, hint="name a folder that does not exist")
+        raise UsageError(msg, hint="name a folder that does not exist")
     remove_marked_folder(staged)
     make_marked_folder(staged)
     try:
@@ -216,7 +216,6 @@ def _record(  # noqa: PLR0913 - what is recorded, where to, and how
                     folder=jobs,
                     what=f"the recording of {args['name']}",
                     time_limit_s=time_limit_s,
-                    crash_error=BackendError,
                 ),
                 progress,
                 makes=[staged],

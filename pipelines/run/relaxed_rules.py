@@ -24,6 +24,7 @@ from paritygate.pipelines.spec.errors import flow_yaml
 from paritygate.precision import Variant
 from paritygate.text import from_here
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.words.sentence import Words, render, say
 
@@ -84,13 +85,21 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
     others = [f"run {item.run} of {item.variant}: {'; '.join(item.asked_less)}" for item in weaker[1:]]
     more = "".join(f". So did {other}" for other in others[:_RUNS_NAMED])
     more += f". So did {len(others) - _RUNS_NAMED} more" if len(others) > _RUNS_NAMED else ""
-    path = next((item.path for item in _known(run, {}) if item.failure.run == first.run), None)
-    evidence = "" if path is None else f". Its evidence: {from_here(path)}"
+    rules = run.resolved.rules(Variant.parse(first.variant))
+    by_default = {first.variant: replace(rules, tolerance=DEFAULT_TOLERANCES[rules.precision])}
+    same_run = (item for item in _known(run, by_default) if item.failure.run == first.run)
+    known = next((item for item in same_run if item.failure.variant == first.variant), None)
+    evidence = "" if known is None else f". Its evidence: {from_here(known.path)}"
+    if known is not None and not known.failure.asked_less:
+        evidence += (
+            ". An earlier run passed by default limits, so these need no reason. They excuse no declared limit, "
+            "because each output has its own default"
+        )
     msg = (
         f"spec {run.resolved.origin} checks less of {first.variant} than run {first.run} of the same source, "
         f"which failed: {'; '.join(first.asked_less)}. The failure: {first.failed[0]}{evidence}{more}"
     )
-    limits = _declared_again(weaker, run.resolved.rules(Variant.parse(first.variant)), first.variant)
+    limits = _declared_again(weaker, rules, first.variant)
     again = f": tolerance: {flow_yaml({first.variant: limits})}" if limits else ""
     raise UsageError(msg, hint=f"restore the earlier rules{again}, or give a reason for less in the spec: reason: TEXT")
 

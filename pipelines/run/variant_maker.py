@@ -55,7 +55,7 @@ class VariantMaker:
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
         # The first variant that is made of the source checks spec and samples against it.
-        self._is_fit_known = False
+        self.is_fit_known = False
         # Dims that are equal in all samples, which that check reads.
         self._ties: dict[str, str] = {}
 
@@ -155,7 +155,7 @@ class VariantMaker:
                 digests = file_digests(files)
                 check_record({"files": digests, "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
-            if base is None and not self._is_fit_known:
+            if base is None and not self.is_fit_known:
                 _check_fit(run.resolved, made, signature)
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ class VariantMaker:
         finally:
             remove_marked_folder(staged)
         if base is None:
-            self._is_fit_known, self._ties = True, ties
+            self.is_fit_known, self._ties = True, ties
         artifact = Artifact(
             variant=variant, folder=final, main=made["main"], signature=signature, files=digests, made_by=made_by
         )
@@ -174,7 +174,7 @@ class VariantMaker:
     def _job(self, variant: Variant, base: Artifact | None, files: Path) -> ChildJob:
         run = self._run
         origin = _from_source(run, variant, self._ties) if base is None else _from_base(base)
-        is_fit_known = base is not None or self._is_fit_known
+        is_fit_known = base is not None or self.is_fit_known
         # No conversion depends on rules. The child checks them early, and `_check_fit` also those of a reused export.
         written = {"spec": run.resolved.spec.model_dump(mode="json", by_alias=True), "place": str(run.resolved.folder)}
         return ChildJob(

@@ -14,7 +14,14 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ExitCode, InputFileError, NotAvailableError, NotRunHereError, ParitygateError
-from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
+from paritygate.files import (
+    MARKER,
+    corrupt_errors,
+    make_marked_folder,
+    read_json,
+    storage_errors,
+    write_json_atomically,
+)
 from paritygate.formats import why_not_run
 from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
@@ -37,7 +44,6 @@ LEFT_OUT = "left out by --target"
 # The folder that names the pack of a run, and the key for what was measured here since.
 UNPACKED = "unpacked"
 _SPEC_FILE = "spec.json"
-# 0.1.0 wrote none.
 _SCHEMA = 2
 _FAILURES_FILE = "export-failures.json"
 
@@ -164,11 +170,8 @@ class RunFolder:
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
             return {}
-        try:
+        with corrupt_errors(path, hint="start a new run", command="convert-and-validate run SPEC"):
             return from_data(dict[str, FailedVariant], read_json(path))
-        except ValueError as err:
-            msg = f"{path} is corrupt: {err}"
-            raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
 
     def benchmark(self) -> BenchmarkResult | None:
         """Return the benchmark of the run, None if none was made; an `InputFileError` if it is corrupt."""
@@ -176,29 +179,24 @@ class RunFolder:
             return None
         from paritygate.pipelines.benchmark.result import BenchmarkResult
 
-        try:
+        again = f"convert-and-validate benchmark --run {shlex.quote(str(self.folder))}"
+        with corrupt_errors(self.benchmark_file, command=again):
             data = read_json(self.benchmark_file)
             if isinstance(data, dict):
                 data.pop(UNPACKED, None)
             return BenchmarkResult.read(data)
-        except (ValueError, KeyError, TypeError) as err:
-            msg = f"{self.benchmark_file} is corrupt: {type(err).__name__}: {err}"
-            command = f"convert-and-validate benchmark --run {shlex.quote(str(self.folder))}"
-            raise InputFileError(msg, command=command) from err
 
     def unpacked_mark(self) -> str | None:
         """Return the mark of evidence made here since the run was unpacked; an `InputFileError` if it is corrupt."""
         folder = self.folder / UNPACKED
         if not folder.exists():
             return None
-        try:
+        with corrupt_errors(folder, OSError, hint="unpack the run again"):
             mark = read_json(folder / "mark.json")["mark"]
-        except (OSError, ValueError, KeyError, TypeError) as err:
-            msg = f"{folder} is corrupt: {type(err).__name__}: {err}"
-            raise InputFileError(msg, hint="unpack the run again") from err
-        if not isinstance(mark, str) or not mark:
-            raise InputFileError(f"{folder} is corrupt: mark is {mark!r}, not text", hint="unpack the run again")
-        return mark
+            if isinstance(mark, str) and mark:
+                return mark
+            msg = f"mark is {mark!r}, not text"
+            raise ValueError(msg)
 
     def made_here(self) -> dict[str, str]:
         """Return the field of evidence that marks it as made here; empty where the run was not unpacked."""
@@ -292,14 +290,11 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
 
 def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
     """Raise an `InputFileError` if another version wrote the run with this `spec.json`."""
-    schema = data.get("schema", 1)
-    if schema == _SCHEMA:
-        return
-    version = "paritygate 0.1.0"
-    if schema != 1:
+    schema = data.get("schema")
+    if schema != _SCHEMA:
         version = f"another version of paritygate (schema {schema!r}, supported: {_SCHEMA})"
-    msg = f"{where} holds a run of {version}, which this version cannot continue"
-    raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC")
+        msg = f"{where} holds a run of {version}, which this version cannot continue"
+        raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC")
 
 
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:

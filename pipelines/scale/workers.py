@@ -67,7 +67,7 @@ class SoftEnd:
 
 def replacement(err: LostWorkerError) -> str:
     """Return the line on a worker that died, and whose call another one makes."""
-    return f"another worker takes over, because {first_line_of(str(err))}"
+    return f"another worker repeats this job, because {first_line_of(str(err))}"
 
 
 class _Started:

@@ -16,7 +16,7 @@ from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.selftest.result import EffectResult
 from paritygate.validate.measure.blocks import by_channel
 from paritygate.validate.measure.profile import OutputProfile, ulp_of
-from paritygate.validate.reference.earlier_recording import load_to_judge
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import open_samples
 
@@ -37,7 +37,7 @@ def effects_of(
 ) -> list[EffectResult]:
     """Return the largest change of each output by a missed fault, over everything that the comparison ran."""
     worst = {name: _nothing(name) for name in limits}
-    profiles = load_to_judge(job.reference.path).profiles
+    profiles = Recording.load(job.reference.path).profiles
     for where, inputs in _asked(unchanged, job):
         try:
             actual, expected = planted.run(inputs), unchanged.run(inputs)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, ConversionError, ExitCode, MissingBackendError, ParitygateError, UsageError
+from paritygate.errors import ConversionError, ExitCode, MissingBackendError, ParitygateError, UsageError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
 from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
@@ -99,7 +99,6 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
                 folder=place,
                 what=f"the selftest of {run.resolved.name}",
                 time_limit_s=options.time_limit_s,
-                crash_error=BackendError,
             )
             data = run_child(child, progress)
             did(f"planted {counted(len(names), 'change')}")

@@ -23,8 +23,8 @@ from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
 from paritygate.validate.measure.limits import Limits
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
-from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.recorded import expected_from_recording
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
@@ -83,7 +83,7 @@ def open_mutated(job: ComparisonJob, path: Path) -> Runner:
 
 def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> FaultTrial:
     """Compare a loaded file with the recording, as `validate` does; raise MeasurementError for other samples."""
-    recording = load_to_judge(job.reference.path)
+    recording = Recording.load(job.reference.path)
     candidate = ModelCandidate(runner)
     workspace = make_marked_folder(folder / "passes")
     result = run_gate(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
+from paritygate.codec import with_fields_of
 from paritygate.errors import InputFileError, MeasurementError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.compare.models import artifact_model
@@ -164,23 +165,18 @@ def _result(request: ShadowRequest, details: ReleaseDetails, variant: str, tally
         raise InputFileError(msg, hint="capture requests with their answers: see docs/shadow.md")
     _check_doubt(tally, details)
     counts: dict[str, Any] = dict(tally.counts)
-    return ShadowResult(
+    return with_fields_of(
+        ShadowResult,
+        tally,
         model=details.model,
         version=details.version,
         variant=variant,
         verdict=str(tally.verdict),
         requests=tally.test.requests,
         other_versions=tuple(tally.other_versions),
-        reported_versions=tally.reported_versions,
         max_flip_rate=tally.test.most,
         flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
-        until_promoted=tally.until_promoted,
-        first_unfit=tally.first_unfit,
-        first_changed=tally.first_changed,
-        first_why=tally.first_why,
-        decided_after=tally.decided_after,
         captured=str(request.captured),
-        is_last_line_cut_off=tally.is_last_line_cut_off,
         inputs=tally.inputs.finish() if tally.inputs is not None and tally.counts["rows"] else None,
         **counts,
     )

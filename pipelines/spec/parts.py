@@ -432,10 +432,10 @@ class PromotePart(SpecPart):
         description="Of variants that pass within the limits, release the fastest, the smallest or the first of these; "
         "all if absent.",
     )
-    limits: dict[str, float] = Field(
+    limits: Annotated[dict[str, float], AfterValidator(check_limits)] = Field(
         default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
     )
-    against: dict[str, float] = Field(
+    against: Annotated[dict[str, float], AfterValidator(check_factors)] = Field(
         default_factory=dict,
         description="By how much a figure may be worse than that of the released version, as a factor: for `gate`.",
     )
@@ -470,16 +470,6 @@ class PromotePart(SpecPart):
                 msg = f"{name!r} is not a device (allowed: cpu, cuda:smNN for a compute capability, as in cuda:sm80)"
                 raise ValueError(msg)
         return value
-
-    @field_validator("limits")
-    @classmethod
-    def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
-        return check_limits(value)
-
-    @field_validator("against")
-    @classmethod
-    def _known_factors(cls, value: dict[str, float]) -> dict[str, float]:
-        return check_factors(value)
 
     @field_validator("after")
     @classmethod

@@ -17,7 +17,6 @@ from paritygate.pipelines.release.released_rules import rules_of
 from paritygate.pipelines.release.views.to_serve import release_to_serve
 from paritygate.pipelines.serving.server_kind import kind_of
 from paritygate.pipelines.serving.triton.backends import served_signature
-from paritygate.pipelines.serving.triton.tuned import Tuned
 from paritygate.pipelines.spec.names import check_name
 from paritygate.pipelines.tuning.chart import chart_of, svg_of
 from paritygate.pipelines.tuning.control import ModelControl
@@ -102,7 +101,7 @@ def _written(result: TuneResult, view: PresentView, control: ModelControl | None
     plot = chart_of(updated)
     evidence = {"schema_version": 1, **to_data(updated)}
     view.write(
-        Tuned(digest=result.digest, settings=settings),
+        settings,
         (json.dumps(evidence, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(),
         b"" if plot is None else svg_of(plot).encode(),
     )

@@ -18,7 +18,7 @@ from paritygate.pipelines.serving.triton.backends import files_of, served_signat
 from paritygate.pipelines.serving.triton.lint import View, lint
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
-from paritygate.pipelines.serving.triton.tuned import TUNED_FILE, Tuned
+from paritygate.pipelines.serving.triton.tuned import TUNED_FILE
 from paritygate.pipelines.serving.triton.view import CONFIG_FILE
 from paritygate.pipelines.serving.written import KEEP, check_as_written, is_ours, with_body
 from paritygate.pipelines.tuning.request import TuneRequest
@@ -55,7 +55,7 @@ class PresentView:
             raise UsageError(msg, hint="give other values with --max-batch-size, --instances and --queue-delay")
         return text
 
-    def write(self, tuned: Tuned, evidence: bytes, chart: bytes) -> None:
+    def write(self, settings: Settings, evidence: bytes, chart: bytes) -> None:
         """Write evidence and chart, then, at once, the configuration if it changed.
 
         Raises:
@@ -68,8 +68,8 @@ class PresentView:
             raise MeasurementError(msg, hint="tune again: another release may be served now")
         place.replace(f"{self.name}/{TUNED_FILE}", evidence)
         place.replace(f"{self.name}/{CHART_FILE}", chart)
-        if tuned.settings != self.settings:
-            place.replace(f"{self.name}/{CONFIG_FILE}", self.text(tuned.settings).encode())
+        if settings != self.settings:
+            place.replace(f"{self.name}/{CONFIG_FILE}", self.text(settings).encode())
 
 
 def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str) -> PresentView:

@@ -11,7 +11,14 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, digest_of_files, files_below, json_of, write_json_atomically
+from paritygate.files import (
+    corrupt_errors,
+    digest_of_file,
+    digest_of_files,
+    files_below,
+    json_of,
+    write_json_atomically,
+)
 from paritygate.precision import Variant
 from paritygate.signature import Signature
 
@@ -121,16 +128,16 @@ class Artifact:
 # The stages of a run read the same records: the same bytes are parsed once.
 @functools.lru_cache(maxsize=64)
 def _artifact_of(record: Path, content: bytes) -> Artifact:
-    try:
+    with corrupt_errors(record, hint="make it again with", command="convert-and-validate export"):
         data = json_of(content.decode())
         for name, kind in (("files", dict), ("made_by", dict)):
             if not isinstance(data[name], kind):
                 msg = f"{name} is {data[name]!r}"
-                raise TypeError(msg)  # noqa: TRY301 - as what is missing is
+                raise TypeError(msg)
         for name, right in (("facts", {}), ("source", {}), ("notes", [])):
             if not isinstance(data["made_by"].get(name, right), type(right)):
                 msg = f"made_by.{name} is {data['made_by'][name]!r}"
-                raise TypeError(msg)  # noqa: TRY301 - as what is missing is
+                raise TypeError(msg)
         check_record(data)
         return Artifact(
             variant=Variant.parse(data["variant"]),
@@ -140,6 +147,3 @@ def _artifact_of(record: Path, content: bytes) -> Artifact:
             files=data["files"],
             made_by=data["made_by"],
         )
-    except (ValueError, KeyError, TypeError) as err:
-        msg = f"{record} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err

@@ -27,7 +27,7 @@ from typing import (
 )
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.files import digest_of_json, json_of
+from paritygate.files import corrupt_errors, digest_of_json, json_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -120,6 +120,12 @@ def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the fiel
     return field(default=default, metadata={_EXCLUDED: True})
 
 
+def with_fields_of(kind: type[_T], source: object, /, **own: object) -> _T:
+    """Return an object of a dataclass with the fields that another object has as well, except its own ones."""
+    shared = (item.name for item in fields(cast("Any", kind)) if item.name not in own and hasattr(source, item.name))
+    return kind(**{name: getattr(source, name) for name in shared}, **own)
+
+
 def from_data(kind: type[_T], data: object) -> _T:
     """Return the object of a dataclass, or of another annotated type, that `to_data` wrote.
 
@@ -197,11 +203,9 @@ def read_sealed(path: Path, content: bytes, *, version: int, again: str) -> dict
         InputFileError: It is no such file, or of another version.
         ArtifactIntegrityError: It was changed after it was written.
     """
-    try:
+    with corrupt_errors(path, hint=again):
         data = dict(json_of(content.decode()))
         its_version, digest = data["format"], data.pop("digest", None)
-    except (KeyError, TypeError, ValueError) as err:
-        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
     if its_version != version:
         raise InputFileError(f"{path} has format {its_version} (allowed: {version})", hint=again)
     if digest is None:

@@ -17,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import StorageError
+from paritygate.errors import InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.utf8 import is_utf8
 
 # Only folders with this file are ever deleted.
@@ -86,6 +86,23 @@ def _elsewhere_of(path: Path) -> str:
 
     is_temporary = str(path.absolute()).startswith(str(Path(tempfile.gettempdir(), _TEMPORARY)))
     return _OTHER_TEMPORARY if is_temporary else _OTHER_ROOT
+
+
+@contextlib.contextmanager
+def corrupt_errors(
+    what: object,
+    *also: type[Exception],
+    kind: type[ParitygateError] = InputFileError,
+    hint: str = "",
+    command: str = "",
+) -> Iterator[None]:
+    """Turn an error on data of another shape, and errors of the kinds `also`, into one that `what` is corrupt."""
+    kinds: tuple[type[Exception], ...] = (ValueError, KeyError, TypeError, *also)
+    try:
+        yield
+    except kinds as err:
+        reason = str(err) if type(err) is ValueError else f"{type(err).__name__}: {err}"
+        raise kind(f"{what} is corrupt: {reason}", hint=hint, command=command) from err
 
 
 @contextlib.contextmanager
@@ -271,13 +288,14 @@ def make_marked_folder(folder: Path) -> Path:
     """Create `folder`, which must not exist or be empty, and mark it as ours to delete.
 
     Raises:
-        StorageError: It cannot be written, or holds files that are not ours.
+        StorageError: It cannot be written.
+        UsageError: It holds files that are not ours.
     """
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / MARKER).exists():
             msg = f"{folder} exists and was not made by paritygate, so it is not changed"
-            raise StorageError(msg, hint="name a folder that does not exist")
+            raise UsageError(msg, hint="name a folder that does not exist")
         (folder / MARKER).touch()
     return folder
 

@@ -92,7 +92,6 @@ CHECKED = {
     "src/paritygate/models/source_copy.py: folder / CODE_FOLDER / name",
     "validate/probes/record.py: plan.folder / name",
     "validate/probes/recording.py: self.folder / probe.name",
-    "validate/reference/earlier_recording.py: folder / chunk",
     "validate/reference/recording.py: folder / name",
 }
 # Whoever calls the tool, or writes the spec, names a file of their own.

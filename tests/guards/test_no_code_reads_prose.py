@@ -14,9 +14,8 @@ _METHODS = frozenset(
     | {"splitlines", "startswith"}
 )
 _OF_RE = frozenset({"findall", "finditer", "fullmatch", "match", "search", "split", "sub"})
-# The renderer, and the one place that reads results of versions which wrote sentences alone.
+# The renderer.
 _RENDERER = ("src/paritygate/text.py", "pipelines/report/terminal/screen.py")
-_OLD_VERSIONS = ("validate/words/earlier.py",)
 # Words of other people's programs, which say nothing otherwise; this list only gets shorter.
 _OF_OTHERS = (
     "convert/tensorflow/savedmodel_to_tflite.py",
@@ -24,7 +23,7 @@ _OF_OTHERS = (
     "src/paritygate/models/torch/module.py",
     "convert/torch/torch_to_pt2.py",
 )
-ALLOWED = (*_RENDERER, *_OLD_VERSIONS, *_OF_OTHERS)
+ALLOWED = (*_RENDERER, *_OF_OTHERS)
 
 
 def _is_said(node: ast.expr) -> bool:

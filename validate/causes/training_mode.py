@@ -1,4 +1,4 @@
-"""Operators of an ONNX file that are in training mode: they use the batch's statistics, or drop values at random."""
+"""Operators of a file that are in training mode: they use the batch's statistics, or drop values at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import all_nodes, graphs_in
 from paritygate.models.source import SourceKind
+from paritygate.text import first_of
 from paritygate.validate.causes.cause import Case
+from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.measure.check import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
@@ -21,7 +23,12 @@ _MODE = 2
 
 
 def find(case: Case) -> Iterator[Cause]:
-    """Yield the operators in training mode, if the candidate's file has any."""
+    """Yield the operators in training mode, if the candidate's file has any and it ran."""
+    if case.result.measurement.refused_count >= case.result.measurement.batches:
+        return
+    if isinstance(case.candidate, ModelCandidate) and case.candidate.facts.in_training:
+        words = say("cause.saved_in_train_mode", names=first_of(case.candidate.facts.in_training, _NAMED_NODES))
+        yield Cause(kind="training_mode", outcome=NAMED, words=words)
     if case.model is None or case.model.kind is not SourceKind.ONNX:
         return
     nodes = list(training_nodes(read_onnx(case.model.path)))

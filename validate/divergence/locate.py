@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.text import first_of
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
 from paritygate.validate.divergence.matching import Matching, check_feeds, match, pairs_of, sketches_of
@@ -24,6 +25,7 @@ from paritygate.validate.divergence.result import (
     LOCATED,
     POSSIBLE,
     PROVEN,
+    TRAIN_MODE,
     Divergence,
     Located,
 )
@@ -149,6 +151,9 @@ class _Search:
                 tensors=len(self._ours.inner()),
                 not_located=unknown,
             )
+        if self._ours.in_training:
+            words = say("cause.saved_in_train_mode", names=first_of(self._ours.in_training, _FEW))
+            return replace(self._divergence((), AGREE), outcome=TRAIN_MODE, words=words)
         places = self._overflowed() or self._exchanged() or self._spread_over_weights()
         if places:
             return self._divergence(places, min(_TOLERANCES))

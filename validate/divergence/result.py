@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paritygate.validate.words.sentence import Words, render
 
-LOCATED, EQUAL, CONTRACT, CANNOT_TELL = "located", "equal", "contract", "cannot_tell"
+LOCATED, EQUAL, CONTRACT, CANNOT_TELL, TRAIN_MODE = "located", "equal", "contract", "cannot_tell", "train_mode"
 PROVEN, LIKELY, POSSIBLE = "proven", "likely", "possible"
 
 
@@ -108,13 +108,14 @@ class Minimal:
 class Divergence:
     """Describe where two models part.
 
-    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind) or `cannot_tell`; `detail`, the text
-    of `words`, explains the last two. `error` is the largest relative error of the outputs, None if it is not finite.
-    `tolerance` is the relative error up to which inner tensors count as equal, None unless located. `matched` of the
-    candidate's `tensors` inner tensors have a partner within it. `not_located` are outputs that differ and come from
-    none of the places, or whose values cannot be compared. `growth` is of the inner tensors, in order of computation.
-    `computed` counts the tensors of all runs; `is_partial` means that the search ended because they were too many.
-    `minimal` describes the minimal models, if they were wanted.
+    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind), `train_mode` or `cannot_tell`;
+    `detail`, the text of `words`, explains the last three. Of a candidate saved in train mode, no place is sought.
+    `error` is the largest relative error of the outputs, None if it is not finite. `tolerance` is the relative error up
+    to which inner tensors count as equal, None unless located. `matched` of the candidate's `tensors` inner tensors
+    have a partner within it. `not_located` are outputs that differ and come from none of the places, or whose values
+    cannot be compared. `growth` is of the inner tensors, in order of computation. `computed` counts the tensors of all
+    runs; `is_partial` means that the search ended because they were too many. `minimal` describes the minimal models,
+    if they were wanted.
     """
 
     outcome: str

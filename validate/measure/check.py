@@ -9,7 +9,7 @@ from typing import Any
 from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
 from paritygate.text import StrEnum
-from paritygate.validate.words.sentence import Words, render
+from paritygate.validate.words.sentence import Words, render, say
 
 # The name of the check of values that an undeclared mask leaves out.
 UNDECLARED_PADDING = "undeclared_padding"
@@ -56,8 +56,7 @@ class Check:
     """One check: its name in reports, its outcome, and its sentences.
 
     `output` is None for a check of no single output, and `rows` where they are unknown. `measured` and `limit` are None
-    where there is none, or it is not finite. `detail` is the text of `words`. Results of earlier versions hold this
-    alone: neither words nor a kind.
+    where there is none, or it is not finite. `detail` is the text of `words`, and serves where there are none.
     """
 
     name: str
@@ -71,16 +70,9 @@ class Check:
     detail: str = ""
 
     def __post_init__(self) -> None:
+        words = self.words or (say("text", text=self.detail) if self.detail else ())
         values: dict[str, Any] = {name: finite_or_none(getattr(self, name)) for name in ("measured", "limit")}
-        if self.words:
-            values["detail"] = render(self.words)
-        else:
-            # Only results of earlier versions need it.
-            from paritygate.validate.words.earlier import kind_before, words_before
-
-            values["words"] = words_before(self.detail, values["measured"], values["limit"])
-            values["kind"] = Kind(kind_before(self.status, self.detail)) if self.kind is Kind.MEASURED else self.kind
-        for name, value in values.items():
+        for name, value in (values | {"words": words, "detail": render(words)}).items():
             object.__setattr__(self, name, value)
 
 

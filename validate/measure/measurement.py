@@ -18,8 +18,7 @@ from paritygate.signature import dtype_name
 from paritygate.validate.measure import plot_data, row_pattern, statistics
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.decisions import Decision, Rule, check_classes, check_rank
-from paritygate.validate.measure.drawing import Drawing
-from paritygate.validate.measure.figures import DecisionStatistics
+from paritygate.validate.measure.figures import DecisionStatistics, Drawing
 from paritygate.validate.measure.flips import (
     DecisionState,
     Flips,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.measure.blocks import blocks_of_rows
-from paritygate.validate.measure.drawing import CELLS, FIRST_OCTAVE, MOST_BINS, Drawing, DrawnGrid, DrawnMaxima
+from paritygate.validate.measure.figures import CELLS, FIRST_OCTAVE, MOST_BINS, Drawing, DrawnGrid, DrawnMaxima
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:

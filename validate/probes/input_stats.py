@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.batch import Arrays, Batch
+from paritygate.codec import with_fields_of
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.probes.inputs.orders import OrderState
 from paritygate.validate.probes.inputs.padding import Padding, PaddingSeen, kinds_by_row, real_positions
@@ -203,14 +204,9 @@ class _InputState:
 
     def finish(self) -> InputSurvey:
         features = self.features if self.has_features else None
-        return InputSurvey(
-            dtype=self.dtype,
-            has_rows=self.has_rows,
-            low=self.low,
-            high=self.high,
-            has_nan=self.has_nan,
-            has_infinity=self.has_infinity,
-            nan_rows=self.nan_rows,
+        return with_fields_of(
+            InputSurvey,
+            self,
             padding=PaddingSeen(
                 kinds=tuple(kind for kind in Padding if kind in self.padding),
                 shortest=self.shortest,
@@ -222,7 +218,6 @@ class _InputState:
             largest_sizes=(self.sizes or ((), ()))[1],
             feature_lows=None if features is None else tuple(features[0].tolist()),
             feature_highs=None if features is None else tuple(features[1].tolist()),
-            values=self.values,
             is_whole=self.is_whole and self.low is not None,
             is_shares=self.is_shares and self.low is not None,
         )

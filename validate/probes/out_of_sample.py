@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.codec import to_data
+from paritygate.codec import to_data, with_fields_of
 from paritygate.signature import is_float_dtype
 from paritygate.text import in_full
 from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind
@@ -60,16 +60,7 @@ def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
     for unlike in _unlike(context, batch):
         # An input without rows affects every row of the batch.
         places = np.flatnonzero(unlike.at) if len(unlike.at) == batch.rows else np.arange(batch.rows)
-        edges.append(
-            Edge(
-                input=unlike.input,
-                kind=unlike.kind,
-                words=unlike.words,
-                rows=tuple(int(row) for row in places),
-                if_it_occurs=unlike.if_it_occurs,
-                if_it_never_occurs=unlike.if_it_never_occurs,
-            )
-        )
+        edges.append(with_fields_of(Edge, unlike, rows=tuple(int(row) for row in places)))
     return tuple(edges)
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Arrays
-from paritygate.codec import from_json, read_sealed, sealed, to_data
+from paritygate.codec import from_json, read_sealed, sealed, to_data, with_fields_of
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
-from paritygate.files import write_json_atomically
+from paritygate.files import corrupt_errors, write_json_atomically
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.inputs.edge import Edge
@@ -60,16 +60,7 @@ class BatchRecord:
     @classmethod
     def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...], noise: Mapping[str, tuple[RowNoise, ...]]) -> BatchRecord:
         """Return the record of a batch, without its arrays."""
-        return cls(
-            rows=batch.rows,
-            about=batch.about,
-            is_beyond_seen=batch.is_beyond_seen,
-            is_unlike_seen=batch.is_unlike_seen,
-            is_far_from_seen=batch.is_far_from_seen,
-            hangs_on_runtime=batch.hangs_on_runtime,
-            edges=edges,
-            noise=noise,
-        )
+        return with_fields_of(cls, batch, edges=edges, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,9 +151,7 @@ class ProbesRecording:
         if not path.is_file():
             raise InputFileError(f"{folder} holds no recorded probes: {PROBES_FILE} is missing", hint=_AGAIN)
         data = read_sealed(path, path.read_bytes(), version=_FORMAT_VERSION, again=_AGAIN)
-        try:
+        with corrupt_errors(path, hint=_AGAIN):
             recording = from_json(cls, {**data, "folder": str(folder)})
             check_names(name for probe in recording.probes for name in (probe.name, *probe.chunks))
-        except ValueError as err:
-            raise InputFileError(f"{path} is corrupt: {err}", hint=_AGAIN) from err
         return recording

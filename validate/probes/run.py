@@ -25,7 +25,7 @@ from paritygate.validate.measure.limits import Limits, limits_of_made_up
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
-from paritygate.validate.measure.strata import RowsTogether
+from paritygate.validate.measure.rows_together import RowsTogether
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words

@@ -15,8 +15,6 @@ class DropKind(StrEnum):
     """The reason for leaving out a batch: one about the reference, or (the last two) the probe's limits."""
 
     NOT_ANSWERED = "not_answered"
-    # Only in recordings of earlier versions: today such ids are out-of-sample rows.
-    ANY_ID = "any_id"
     UNSTEADY = "unsteady"
     SENSELESS = "senseless"
     SIZE = "size"
@@ -30,7 +28,6 @@ LEFT_OUT_FOR_WANT = frozenset({DropKind.NO_ROWS_LEFT, DropKind.NO_TIME_LEFT})
 
 _WORDS: Mapping[DropKind, str] = {
     DropKind.NOT_ANSWERED: "that the reference refuses, or does not answer finitely and repeatably",
-    DropKind.ANY_ID: "of ids outside of every table, where the reference accepts any integer as an id",
     DropKind.UNSTEADY: "whose answer hangs on the last digits of the inputs, or on the rows beside them",
     DropKind.SENSELESS: "that break what all samples keep to",
     DropKind.SIZE: "on whose values a shape or a loop depends, and no sample holds",

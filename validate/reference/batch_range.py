@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import parse_json
 from paritygate.validate.reference.recorded import ExpectedOutputs
-from paritygate.validate.reference.recording import Recording, StoredBatch, read_chunks
+from paritygate.validate.reference.recording import Recording, StoredBatch, corrupt_recording, read_chunks
 from paritygate.validate.samples.samples import digest_of_batch, open_samples_at
 from paritygate.validate.samples.source import SampleSource
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-_AGAIN = "convert-and-validate record"
 _SAME = "use the samples and the batch size that the reference was recorded with"
 
 
@@ -55,13 +54,12 @@ def nth_range(recording: Recording, number: int, of: int) -> BatchRange:
     """Return the range of a shard, from 1: all ranges together hold each batch once, and the first is not empty.
 
     Raises:
-        UsageError: An earlier version recorded the outputs, without a digest of each batch.
         ArtifactIntegrityError: A chunk is corrupt.
     """
     rows = [rows for sizes in _sizes(recording) for rows in sizes]
     if sum(rows) != recording.rows:
         msg = f"recorded outputs in {recording.folder} are corrupt: they hold {sum(rows)} of {recording.rows} rows"
-        raise ArtifactIntegrityError(msg, hint="record the reference again", command=_AGAIN)
+        raise corrupt_recording(msg)
     first, last = (-(-at * len(rows) // of) for at in (number - 1, number))
     return BatchRange(
         first=first, last=last, batches=len(rows), rows_before=sum(rows[:first]), rows=sum(rows[first:last])
@@ -77,13 +75,9 @@ def _sizes(recording: Recording) -> Iterator[list[int]]:
             with safe_open(str(recording.folder / name), framework="np") as file:
                 batches = parse_json(file.metadata()["batches"])
                 rows = [int(batch["rows"]) for batch in batches]
-                are_with_digest = all(batch.get("samples") for batch in batches)
         except (SafetensorError, AttributeError, KeyError, OSError, TypeError, ValueError) as err:
             msg = f"recorded outputs in {recording.folder} are corrupt: {name} is not a chunk ({err})"
-            raise ArtifactIntegrityError(msg, hint="record the reference again", command=_AGAIN) from err
-        if not are_with_digest:
-            msg = f"{recording.folder} was recorded by an earlier version, without a digest of each batch"
-            raise UsageError(msg, hint="record the reference again", command=_AGAIN)
+            raise corrupt_recording(msg) from err
         yield rows
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paritygate.validate.measure.check import Kind
-from paritygate.validate.words.sentence import Sentence, render, say
+from paritygate.validate.words.sentence import Sentence, render
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,16 +20,3 @@ class Health:
     def as_text(self) -> tuple[str, str]:
         """Return its name and its sentence."""
         return self.name, render(self.words)
-
-
-def health_of_text(pairs: Iterable[tuple[str, str]]) -> tuple[Health, ...]:
-    """Return the findings of a recording from before kinds existed, from its pairs `(name, sentence)`."""
-    kinds = {"not measured": Kind.NOT_MEASURED, "depends on": Kind.DEPENDS}
-    return tuple(
-        Health(
-            name=name,
-            kind=next((kind for start, kind in kinds.items() if text.startswith(start)), Kind.MEASURED),
-            words=say("text", text=text),
-        )
-        for name, text in pairs
-    )

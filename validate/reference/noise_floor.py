@@ -139,8 +139,7 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
                 largest = np.maximum(largest, own)
         for source in (noise.optimisations, noise.roundings):
             largest = np.maximum(largest, source.get(name, 0.0))
-        # A recording of an earlier version has one number for all columns.
-        noisy[name] = replace(profiles[name], noise=np.full_like(profiles[name].spread, largest))
+        noisy[name] = replace(profiles[name], noise=largest)
     return noisy
 
 

@@ -81,11 +81,10 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         name=str(recording.folder),
         digest=digest_of_files(recording.chunks),
         profiles=recording.profiles,
-        health=recording.health_found,
+        health=recording.health_checks,
         output_names=frozenset(spec.name for spec in recording.signature.outputs),
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
-        # A recording of an earlier version has none.
         noise=None if noise is None else from_data(NoiseFloor, noise),
         positions=positions_of(recording),
         classes=recording.runtime.get("classes", {}),
@@ -100,7 +99,7 @@ def positions_of(recording: Recording) -> dict[str, ValidWhere]:
 
 
 def padding_of(recording: Recording) -> dict[str, UndeclaredPadding]:
-    """Return what undeclared masks leave out, as recorded; a recording of an earlier version has none."""
+    """Return what undeclared masks leave out, as recorded."""
     paddings = recording.settings.get("undeclared_padding", {})
     return {name: from_data(UndeclaredPadding, item) for name, item in paddings.items()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,15 @@ from paritygate.batch import Arrays
 from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, digest_of_json, parse_json, storage_errors, write_json_atomically
+from paritygate.files import corrupt_errors, digest_of_file, parse_json, storage_errors, write_json_atomically
 from paritygate.signature import DTYPES, Signature, dtype_name
 from paritygate.validate.measure.profile import OutputProfile
-from paritygate.validate.reference.health import Health, health_of_text
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.recorded_outputs import RECORD_FILE
 
 Outputs = dict[str, NDArray[np.generic]]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
 _CODE_POINT, _CODE_POINT_BYTES = "<u4", 4
@@ -135,19 +135,19 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
     for name, digest in chunks.items():
         path = folder / name
         if path.parent != folder:
-            msg = f"recorded outputs in {folder} name a chunk outside it: {name!r}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
+            raise corrupt_recording(f"recorded outputs in {folder} name a chunk outside it: {name!r}")
         if not path.is_file() or digest_of_file(path) != digest:
             state = "was changed" if path.is_file() else "is missing"
-            msg = f"recorded outputs in {folder} are corrupt: {name} {state}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
+            raise corrupt_recording(f"recorded outputs in {folder} are corrupt: {name} {state}")
         try:
             yield from _read_chunk(path)
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
-            msg = f"{path} is not a chunk of recorded outputs: {err}"
-            raise ArtifactIntegrityError(
-                msg, hint="record the reference again", command="convert-and-validate record"
-            ) from err
+            raise corrupt_recording(f"{path} is not a chunk of recorded outputs: {err}") from err
+
+
+def corrupt_recording(msg: str) -> ArtifactIntegrityError:
+    """Return the error about recorded outputs that are not as they were written."""
+    return ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
 
 
 def _read_chunk(path: Path) -> Iterator[StoredBatch]:
@@ -171,9 +171,8 @@ class Recording:
     """The recorded outputs of a model on some samples, bound to both by digest.
 
     `chunks` hold the digest of each file. `samples_digest` is by `BatchDigest`. `model` holds source, digest and notes.
-    `health` are findings as `(name, sentence)`, `health_checks` as facts; the latter are empty in an earlier version's
-    recording. `settings` are the choices made when it was recorded. `digest_before` is the digest of an earlier
-    version's recording, whose profiles hold less; else empty.
+    `health` are findings as `(name, sentence)`, `health_checks` as facts. `settings` are the choices made when it was
+    recorded.
     """
 
     folder: Path
@@ -188,13 +187,7 @@ class Recording:
     profiles: Mapping[str, OutputProfile]
     health: tuple[tuple[str, str], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    digest_before: str = ""
     health_checks: tuple[Health, ...] = ()
-
-    @property
-    def health_found(self) -> tuple[Health, ...]:
-        """Return the findings about the reference, from the sentences of an earlier version if need be."""
-        return self.health_checks or health_of_text(self.health)
 
     @property
     def hangs_on_batch(self) -> bool:
@@ -209,7 +202,7 @@ class Recording:
     @property
     def digest(self) -> str:
         """Return the digest over chunks, profiles, samples, settings, and probes by their own digest."""
-        return self.digest_before or str(self._sealed()["digest"])
+        return str(self._sealed()["digest"])
 
     def save(self) -> None:
         """Write `record.json`, after which the folder is a recording."""
@@ -218,14 +211,7 @@ class Recording:
 
     def _sealed(self) -> dict[str, Any]:
         data = to_data(self)
-        del data["folder"], data["digest_before"]
-        if not self.health_checks:
-            # Earlier recordings keep their digest.
-            del data["health_checks"]
-        for profile in data["profiles"].values():
-            # Recordings from before ranges existed keep their digest.
-            if profile["low"] is None:
-                del profile["low"], profile["high"]
+        del data["folder"]
         return sealed(data, version=FORMAT_VERSION)
 
     @classmethod
@@ -248,12 +234,7 @@ class Recording:
 def _recording_of(path: Path, content: bytes) -> Recording:
     again = "record the reference again: convert-and-validate record"
     data = read_sealed(path, content, version=FORMAT_VERSION, again=again)
-    try:
+    with corrupt_errors(path, hint=again):
         recording = from_json(Recording, {**data, "folder": str(path.parent)})
         check_names([*recording.chunks, *recording.model.get("files", ())])
-    except ValueError as err:
-        raise InputFileError(f"{path} is corrupt: {err}", hint=again) from err
-    if any("own_spread" not in profile for profile in data["profiles"].values()):
-        # Its profiles are written differently now, but others name it by this digest.
-        return replace(recording, digest_before=digest_of_json(data))
     return recording

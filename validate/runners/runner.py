@@ -40,7 +40,7 @@ class RuntimeFacts:
     `may_be_called_at_once` allows `run` from several threads. `classes` of an output's columns are those that the model
     names. Of a server, `answered_as` are the versions in its answers, and `largest_batch` the most rows of a request,
     None if unknown. `unread` are outputs that the signature lacks. `half_precision` is `float16` or `bfloat16` where a
-    PyTorch module computes in it.
+    PyTorch module computes in it. `in_training` names the parts and operators of a PyTorch file that run in train mode.
     """
 
     runtime: str
@@ -59,6 +59,7 @@ class RuntimeFacts:
     largest_batch: int | None = None
     unread: tuple[str, ...] = ()
     half_precision: str | None = None
+    in_training: tuple[str, ...] = ()
 
 
 class Runner(ABC):

@@ -72,10 +72,7 @@ def _open_module(loaded: LoadedModel) -> TorchRunner:
     return TorchRunner(
         named=as_named_module(module, signature, loaded.ref.rename),
         signature=signature,
-        facts=replace(
-            _torch_facts(device_of(module).type, precision_of_module(module), [note]),
-            half_precision=half_dtype(module.parameters()),
-        ),
+        facts=_torch_facts(device_of(module).type, precision_of_module(module), [note], module.parameters()),
     )
 
 
@@ -120,7 +117,8 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
         "module with torch.backends.cudnn.allow_tf32 = False"
     )
     notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
-    facts = replace(_torch_facts(device, precision_of_tensors(weights), notes), half_precision=half_dtype(weights))
+    train = torchscript_file.in_training(module)
+    facts = _torch_facts(device, precision_of_tensors(weights), notes, weights, train)
     return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 
@@ -133,8 +131,8 @@ def _open_pt2(loaded: LoadedModel) -> TorchRunner:
     named, signature = named_file(pt2_file.taking_its_names(program, module, module), names)
     weights = (*program.state_dict.values(), *_tensors(program))
     device = next((tensor.device.type for tensor in weights), loaded.device)
-    facts = _torch_facts(device, precision_of_tensors(weights), pt2_file.notes_of(program))
-    facts = replace(facts, half_precision=half_dtype(weights))
+    notes, train = pt2_file.notes_of(program), pt2_file.in_training(program)
+    facts = _torch_facts(device, precision_of_tensors(weights), notes, weights, train)
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 
@@ -184,7 +182,13 @@ def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
     return tally.precision_of_parameters()
 
 
-def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str | None]) -> RuntimeFacts:
+def _torch_facts(
+    device: str,
+    precision: Precision | None,
+    notes: Iterable[str | None],
+    weights: Iterable[torch.Tensor],
+    in_training: Iterable[str] = (),
+) -> RuntimeFacts:
     """Return what runs, read back from PyTorch, on the device of the model's weights."""
     import torch
 
@@ -200,6 +204,8 @@ def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str |
         precision_found=precision,
         tf32=tf32,
         notes=tuple(sentences),
+        half_precision=half_dtype(weights),
+        in_training=tuple(dict.fromkeys(in_training)),
         # No gradients and no switch of a call's own: the settings are the same for every batch.
         may_be_called_at_once=device == "cpu",
     )

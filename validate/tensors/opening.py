@@ -34,7 +34,9 @@ def open_graphs(
     """
     meter = Meter(most_tensors)
     theirs = open_graph(reference, feeds, meter, _signature(candidate))
-    return theirs, open_graph(candidate, feeds, meter, _signature(reference))
+    # Other names of inputs are paired in order. As in a comparison, a candidate runs in the mode in which it was saved.
+    feeds = [{name: feed[name] for name in theirs.inputs if name in feed} for feed in feeds]
+    return theirs, open_graph(candidate, feeds, meter, _signature(reference), side="candidate")
 
 
 def _signature(ref: ModelRef) -> Signature | None:
@@ -42,7 +44,9 @@ def _signature(ref: ModelRef) -> Signature | None:
     return signature_of_onnx(read_onnx(ref.path)) if ref.kind is SourceKind.ONNX else ref.signature
 
 
-def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signature | None = None) -> TensorGraph:
+def open_graph(
+    ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signature | None = None, *, side: str = ""
+) -> TensorGraph:
     """Return the graph of one model; see `open_graphs`. `like` names as many unnamed outputs."""
     if ref.kind is SourceKind.ONNX:
         return read_tensor_graph(ref.path, meter)
@@ -50,13 +54,14 @@ def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signatu
 
     batches = [Batch(inputs=feed, ids=_rows(feed)) for feed in feeds]
     example = None if ref.signature is not None else example_of(lambda: iter(batches), like, ref.takes)
-    runner = open_model(ref, "cpu", example=example)
-    if runner.loaded.ref.kind in OF_TORCH:
-        from paritygate.validate.tensors.torch_values import torch_graph
-
-        return torch_graph(cast("TorchRunner", runner), feeds[0], meter)
+    runner = open_model(ref, "cpu", example=example, side=side)
     kind = runner.loaded.ref.kind
     inputs, outputs = ([spec.name for spec in specs] for specs in (runner.signature.inputs, runner.signature.outputs))
+    feed = feeds[0] if feeds[0].keys() >= set(inputs) else dict(zip(inputs, feeds[0].values(), strict=False))
+    if kind in OF_TORCH:
+        from paritygate.validate.tensors.torch_values import torch_graph
+
+        return torch_graph(cast("TorchRunner", runner), feed, meter)
     if kind is SourceKind.OPENVINO:
         from paritygate.validate.tensors.openvino_values import openvino_graph
 
@@ -68,7 +73,7 @@ def open_graph(ref: ModelRef, feeds: Sequence[Feed], meter: Meter, like: Signatu
     if kind in OF_TENSORFLOW:
         from paritygate.validate.tensors.tensorflow_values import tensorflow_graph
 
-        return tensorflow_graph(cast("KerasRunner", runner), feeds[0], meter)
+        return tensorflow_graph(cast("KerasRunner", runner), feed, meter)
     msg = f"the inner tensors of {ref.text} cannot be read (got {kind}, expected {MODELS_WITH_INNER_TENSORS})"
     raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")
 

@@ -61,7 +61,7 @@ class TensorGraph:
     and domain, and the line of the code as its documentation. `producers` has no inputs and initializers. `constants`
     are the names of initializers, and of everything computed from them alone. `weights` are the stored ones. `values`
     runs the model, and `meter` counts its runs. `layouts` has tensors with their axes in another order, and the name of
-    the tensor itself.
+    the tensor itself. `in_training` names what runs in train mode.
     """
 
     path: Path
@@ -76,6 +76,7 @@ class TensorGraph:
     outputs: tuple[str, ...]
     meter: Meter
     layouts: Mapping[str, str] = field(default_factory=dict)
+    in_training: tuple[str, ...] = ()
 
     @property
     def framework(self) -> str:

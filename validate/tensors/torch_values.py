@@ -7,6 +7,7 @@ by the module that calls it and the line of the user's code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ class TorchValues:
         signature = self._runner.signature
         inputs, outputs = ([spec.name for spec in specs] for specs in (signature.inputs, signature.outputs))
         with self._places.watched(), recorder.recording(inputs, outputs):
-            self._runner.run({name: feed[name] for name in inputs})
+            self._runner.run({name: feed[name] for name in inputs if name in feed})
         return recorder
 
 
@@ -82,7 +83,7 @@ def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
     ]
     for node, each in zip(nodes, values.operations, strict=True):
         node.attribute.extend(helper.make_attribute(name, value) for name, value in each.attributes.items())
-    return foreign_graph(
+    graph = foreign_graph(
         nodes,
         values,
         values.weights,
@@ -91,3 +92,4 @@ def torch_graph(runner: TorchRunner, feed: Feed, meter: Meter) -> TensorGraph:
         path=runner.loaded.ref.path,
         meter=meter,
     )
+    return replace(graph, in_training=runner.facts.in_training)

@@ -321,6 +321,7 @@ _CAUSES = {
     "cause.merged": "no trial was made, because merge runs no model; compare the rows that fail without --shard",
     "cause.training_mode": "{count:#operator} {count:is|are} in training mode ({names}); export the model in "
     "evaluation mode",
+    "cause.saved_in_train_mode": "the file was saved in train mode ({names}); save it again after model.eval()",
     "cause.intermittent": "the same batch gets different outputs: row {row!r} is wrong in the first and correct in "
     "the second",
     "cause.intermittent.passes": "the same batches get different outputs in {passes} passes",

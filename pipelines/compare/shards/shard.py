@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, LostWorkerError, UsageError
+from paritygate.errors import LostWorkerError, UsageError
 from paritygate.files import temporary_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.shards.part import MOST_SHARDS
@@ -127,7 +127,6 @@ def shards_job(job: ComparisonJob, folder: Path, *, time_limit_s: float, **args:
         folder=folder,
         what=f"the comparison of {job.candidate.name} with {job.reference.name} in shards",
         time_limit_s=time_limit_s,
-        crash_error=BackendError,
         killed_error=LostWorkerError,
         is_log_kept=False,
     )

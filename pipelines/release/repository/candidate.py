@@ -16,7 +16,7 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, check_record, file_digests
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
-from paritygate.files import digest_of_files
+from paritygate.files import corrupt_errors, digest_of_files
 from paritygate.pipelines.release.repository.difference import compare_files
 from paritygate.pipelines.release.signing.keys import SigningKey
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE
@@ -174,17 +174,13 @@ def _check_entries(candidate: ReleaseCandidate) -> None:
 
 
 def _check_record(variant: VariantCandidate) -> None:
+    hint, command = "make the artifact again with", "convert-and-validate export"
     files = variant.record.get("files")
     if not isinstance(files, Mapping) or not files:
         msg = f"the record of {variant.name} names no files"
-        raise ArtifactIntegrityError(msg, hint="make the artifact again with", command="convert-and-validate export")
-    try:
+        raise ArtifactIntegrityError(msg, hint=hint, command=command)
+    with corrupt_errors(f"the record of {variant.name}", kind=ArtifactIntegrityError, hint=hint, command=command):
         check_record(variant.record)
-    except (ValueError, KeyError) as err:
-        msg = f"the record of {variant.name} is corrupt: {err}"
-        raise ArtifactIntegrityError(
-            msg, hint="make the artifact again with", command="convert-and-validate export"
-        ) from err
     if variant.record.get("digest") != variant.digest:
         msg = (
             f"the record of {variant.name} contradicts itself: digest {variant.record.get('digest')}, "

@@ -15,18 +15,9 @@ def identity_of(variants: Sequence[Mapping[str, Any]], despite: str, trust: str 
     order of `variants` counts, the preferred one first.
     """
     entries = [_entry(variant) for variant in variants]
-    # Manifests of 0.1.0 do not name the rules of the gate.
     if any(item["rules"] is None for entry in entries for item in entry["evidence"]):
         return None
     return digest_of_json({"variants": entries, "despite": despite, **({"trust": trust} if trust else {})})
-
-
-def identity_in(manifest: Mapping[str, Any]) -> str | None:
-    """Return the identity in a manifest, computed for a manifest of 0.1.0."""
-    if "identity" in manifest:
-        named: str | None = manifest["identity"]
-        return named
-    return identity_of(manifest["variants"], "")
 
 
 def _entry(variant: Mapping[str, Any]) -> dict[str, Any]:

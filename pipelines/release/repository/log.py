@@ -8,11 +8,9 @@ written after.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from paritygate.errors import RepositoryError
 from paritygate.files import json_bytes
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
+from paritygate.pipelines.release.repository.record import Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
 from paritygate.pipelines.release.stores.folders import reading_errors
 from paritygate.pipelines.release.stores.opening import store_of
@@ -144,8 +142,6 @@ def _parse_record(path: str, content: bytes) -> Record:
     try:
         data = json.loads(content)
         record = Record.from_json(data)
-        if record.schema < CHAINED_SCHEMA:
-            return replace(record, digest=f"sha256:{hashlib.sha256(content).hexdigest()}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
         msg = f"{path} is not a record that this version of paritygate can read: {err}"
         raise RepositoryError(msg, hint="upgrade paritygate, or restore the file from a backup") from err
@@ -158,19 +154,13 @@ def _parse_record(path: str, content: bytes) -> Record:
 
 def _check_follows(path: str, record: Record, before: Record | None) -> None:
     """Check that a record was written after the one that stands before it now."""
-    if record.schema < CHAINED_SCHEMA:
-        if before is None or before.schema < CHAINED_SCHEMA:
-            return
-        msg = f"record {path} has schema {record.schema}, but the record before it has {before.schema}"
-    else:
-        expected = None if before is None else before.digest
-        if record.predecessor == expected:
-            return
+    expected = None if before is None else before.digest
+    if record.predecessor != expected:
         msg = (
             f"record {path} does not follow the record before it, which was edited, removed or moved: digest "
             f"{expected or 'none'}, expected {record.predecessor or 'none'}"
         )
-    raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
+        raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
 
 
 def read_state_of(repository: Root, model: str, known: ModelState | None = None) -> ModelState:

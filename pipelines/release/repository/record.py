@@ -1,8 +1,7 @@
 """Describe one record of a model's log in its stored form.
 
-Records of schema 2 form a chain: each holds a digest of itself and names that of the record before it. Those of schema
-1, which 0.1.0 wrote, hold neither; the record after the last of them names the digest of its bytes. Schema 3 marks the
-collection of an upload that was never released: earlier versions would take it for a corrupt log.
+Records form a chain: each holds a digest of itself and names that of the record before it. Schema 3 marks the
+collection of an upload that was never released.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_json
 from paritygate.text import StrEnum
 
-_FIRST_SCHEMA = 1
 CHAINED_SCHEMA = 2
 UPLOAD_SCHEMA = 3
-_KNOWN = (_FIRST_SCHEMA, CHAINED_SCHEMA, UPLOAD_SCHEMA)
+_KNOWN = (CHAINED_SCHEMA, UPLOAD_SCHEMA)
 
 
 class RecordKind(StrEnum):
@@ -47,7 +45,7 @@ class Record:
     who: str = ""
     host: str = ""
     schema: int = CHAINED_SCHEMA
-    predecessor: str | None = None  # digest of the record before; None for the first, and for schema 1
+    predecessor: str | None = None  # digest of the record before; None for the first
     digest: str = ""  # of this record; empty until it is stored
 
     def after(self, before: Record | None) -> Record:
@@ -57,23 +55,13 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        """Return the record in a file of the log; one of schema 1 has no digest yet.
+        """Return the record in a file of the log.
 
         Raises:
             ValueError: It is not a record, or its schema is unknown to this version of paritygate.
         """
         schema = data["schema"]
-        if schema == _FIRST_SCHEMA:
-            # A record of the first schema moves at most one alias, to the version that it names.
-            version, alias = data["version"], data["alias"]
-            if not isinstance(alias, str | None):
-                raise ValueError(f"alias is {alias!r}, not text")
-            is_release = data["kind"] == RecordKind.RELEASED
-            aliases = {} if alias is None else {alias: version}
-            data = {**data, "version": version if is_release else None, "aliases": aliases}
-            if is_release and version is None:
-                raise ValueError("no version")
-        elif schema not in _KNOWN:
+        if schema not in _KNOWN:
             is_newer = isinstance(schema, int) and schema > UPLOAD_SCHEMA
             by = ", so a newer version of paritygate wrote it" if is_newer else ""
             raise ValueError(f"its schema is {schema!r}{by} (known: {', '.join(map(str, _KNOWN))})")
@@ -81,7 +69,7 @@ class Record:
 
 
 def digest_of_record(data: Mapping[str, Any]) -> str:
-    """Return the digest over all fields of a record of schema 2 or 3 except its own digest."""
+    """Return the digest over all fields of a record except its own digest."""
     return digest_of_json({key: value for key, value in data.items() if key != "digest"})
 
 

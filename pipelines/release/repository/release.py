@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
+from paritygate.codec import with_fields_of
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
 from paritygate.files import digest_of_bytes, json_bytes, json_of, storage_errors
 from paritygate.pipelines.release.repository.aliases import check_current
@@ -29,7 +30,7 @@ from paritygate.pipelines.release.repository.candidate import (
     check_files,
 )
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.identity import identity_in, identity_of
+from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.log import append_record, read_state_of
 from paritygate.pipelines.release.repository.manifest import (
     difference_of_release,
@@ -129,18 +130,14 @@ def promote(
 
     def release_of(version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> StoredRelease:
         before = None if candidate.alias is None else now.aliases.get(candidate.alias)
-        return StoredRelease(
-            model=candidate.model,
+        return with_fields_of(
+            StoredRelease,
+            candidate,
             version=version,
             folder=release_folder(repository, candidate.model, version),
-            alias=candidate.alias,
             record=number,
             manifest=manifest,
             variants=tuple(variant.name for variant in candidate.variants),
-            reason=candidate.reason,
-            choice=candidate.choice,
-            despite=candidate.despite,
-            trust=candidate.trust,
             is_new=is_new,
             damaged=damaged,
             moved_from=None if before == version else before,
@@ -224,7 +221,7 @@ def _what_is_in(folder: Root, record: Record) -> tuple[str | None, str | None]:
         except ArtifactIntegrityError:
             # It is no reason to make no other release.
             return None, None
-        _READ[digest] = (identity_in(manifest), manifest.get("signer"))
+        _READ[digest] = (manifest.get("identity"), manifest.get("signer"))
     return _READ[digest]
 
 
@@ -357,16 +354,9 @@ def _claim_version(
 
 
 def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:
-    return Record(
-        kind=kind,
-        time=utc_now(),
-        aliases=aliases,
-        reason=candidate.reason,
-        despite=candidate.despite,
-        trust=candidate.trust,
-        who=candidate.who,
-        host=candidate.host,
-    )
+    names = ("reason", "despite", "trust", "who", "host")
+    same = {name: getattr(candidate, name) for name in names}
+    return Record(kind=kind, time=utc_now(), aliases=aliases, **same)
 
 
 def withdraw_unrecorded(staging: Path, repository: Root, model: str, version: int) -> None:

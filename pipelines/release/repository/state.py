@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paritygate.errors import RepositoryError
-from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, RecordKind
+from paritygate.pipelines.release.repository.record import Record, RecordKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +135,5 @@ def _why_not_moved(
         return ""
     if not stack:
         return f"alias {alias!r} did not exist by then"
-    # 0.1.0 read rollbacks to any version, and had no command that wrote one.
-    is_possible = record.schema < CHAINED_SCHEMA or (target in stack[:-1] and target != stack[-1])
+    is_possible = target in stack[:-1] and target != stack[-1]
     return "" if is_possible else f"alias {alias!r} was not at version {target} before"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.summary import figures_of
 from paritygate.pipelines.report.tables.run import artifact_size
 from paritygate.pipelines.report.tables.speed import measured_speed
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, heads, status, table_of, text
+from paritygate.pipelines.report.tables.table import Row, Table, status, table_of
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.text import counted, first_of, one_or_many
 
@@ -107,24 +107,20 @@ def _reasons(new: ReportData, old: ReportData) -> Iterator[tuple[str, str, str]]
             yield now.verdict, name, shorten(why_of_variant(now), _WHY_LENGTH)
 
 
-def _heads(*titles: str) -> tuple[Column, ...]:
-    return heads("variant", *(f"{title}, {side}" for title in titles for side in ("against", "run")))
+def _heads(*titles: str) -> tuple[str, ...]:
+    return ("variant", *(f"{title}, {side}" for title in titles for side in ("against", "run")))
 
 
 def _parity_table(new: ReportData, old: ReportData) -> Table:
     rows = tuple(
-        (
-            text(name),
-            *(text(_ABSENT) if item is None else status(item.verdict) for item in (was, now)),
-            *_figures(was, now),
-        )
+        (name, *(_ABSENT if item is None else status(item.verdict) for item in (was, now)), *_figures(was, now))
         for name, was, now in _pairs(new, old)
     )
     columns = _heads("verdict", ">difference of its limit", ">mismatches")
-    return Table(caption="What came of each variant", columns=columns, rows=rows)
+    return table_of("What came of each variant", columns, rows)
 
 
-def _figures(was: VariantReport | None, now: VariantReport | None) -> Iterable[Cell]:
+def _figures(was: VariantReport | None, now: VariantReport | None) -> Row:
     (old_mismatches, old_share), (new_mismatches, new_share) = (
         figures_of(None if item is None else item.result) for item in (was, now)
     )
@@ -137,13 +133,13 @@ def _speed_table(new: ReportData, old: ReportData) -> Table:
         points = _point(was, old), _point(now, new)
         rows.append(
             (
-                text(name),
-                *(figure(_size(item)) for item in (was, now)),
-                *(figure(_speedup(point)) for point in points),
-                *(figure(_NOTHING if point is None else number(point.latency_ms.get("p50"))) for point in points),
+                name,
+                *(_size(item) for item in (was, now)),
+                *(_speedup(point) for point in points),
+                *(_NOTHING if point is None else number(point.latency_ms.get("p50")) for point in points),
             )
         )
-    return Table(caption="Size and speed", columns=_heads(">size", ">speed-up", ">p50 ms"), rows=tuple(rows))
+    return table_of("Size and speed", _heads(">size", ">speed-up", ">p50 ms"), rows)
 
 
 def _size(variant: VariantReport | None) -> str:

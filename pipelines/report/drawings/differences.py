@@ -9,7 +9,7 @@ from paritygate.pipelines.compare.result import LimitRange, OutputResult
 from paritygate.pipelines.report.drawings.plot import TOP, Frame, Label, Path, Plot, box, line
 from paritygate.pipelines.report.figures import number
 from paritygate.text import one_or_many
-from paritygate.validate.measure.drawing import Drawing
+from paritygate.validate.measure.figures import Drawing
 
 _HEIGHT = 150.0
 # Powers of two in the drawing; smaller differences count with the first of them.

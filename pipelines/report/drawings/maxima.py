@@ -6,7 +6,7 @@ import math
 
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, Path, Plot, box, line, nice_steps
 from paritygate.pipelines.report.figures import number, share
-from paritygate.validate.measure.drawing import DrawnMaxima
+from paritygate.validate.measure.figures import DrawnMaxima
 
 _HEIGHT = 150.0
 _MOST_DECADES = 6

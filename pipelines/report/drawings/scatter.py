@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, Path, Plot, line, nice_steps
 from paritygate.pipelines.report.figures import number
 from paritygate.text import one_or_many
-from paritygate.validate.measure.drawing import Drawing, DrawnGrid
+from paritygate.validate.measure.figures import Drawing, DrawnGrid
 
 _HEIGHT = 250.0
 _TICKS = 7

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import Table, facts, text
+from paritygate.pipelines.report.tables.table import Table, facts
 
 _OPERATOR = "operator"
 # The keys of an attempt to export a PyTorch module.
@@ -17,7 +17,7 @@ _ATTEMPT = {"exporter", "said"}
 def conversion_table(recorded: Mapping[str, Any]) -> Table | None:
     """Return the facts of a conversion by name, without empty ones; None if there are none."""
     named = [(name.replace("_", " "), fact_words(fact)) for name, fact in recorded.items()]
-    rows = [(name, text(words)) for name, words in named if words]
+    rows = [(name, words) for name, words in named if words]
     return facts("How it was made", rows) if rows else None
 
 

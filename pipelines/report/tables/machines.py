@@ -8,10 +8,10 @@ from typing import Any
 from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table, facts, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import SYMBOLS, Row, Table, facts, status, table_of
 from paritygate.pipelines.run.evidence import Evidence
 
-_COLUMNS = heads("device", "machine", "variant", ">rows", ">max diff", "ran on", "evidence", "verdict")
+_COLUMNS = ("device", "machine", "variant", ">rows", ">max diff", "ran on", "evidence", "verdict")
 
 
 def other_devices_table(report: ReportData) -> Table | None:
@@ -19,28 +19,28 @@ def other_devices_table(report: ReportData) -> Table | None:
     rows = [row for document in report.others for row in _rows(document, report)]
     if not rows:
         return None
-    return Table(caption="Validated on other devices", columns=_COLUMNS, rows=tuple(rows))
+    return table_of("Validated on other devices", _COLUMNS, rows)
 
 
-def _rows(document: Evidence, report: ReportData) -> Iterable[tuple[Cell, ...]]:
+def _rows(document: Evidence, report: ReportData) -> Iterable[Row]:
     device, machine = document.device, _machine_in_words(document.machine, document.device)
     for variant in report.variants:
         entry = document.entry(variant.name)
         if entry is None:
             continue
-        start = (text(device), text(machine), text(variant.name))
+        start = (device, machine, variant.name)
         digest = variant.artifact.digest if variant.artifact is not None else None
         if entry.artifact not in {None, digest}:
-            yield (*start, figure("0"), figure("-"), text("another file"), text("none"), status(NOT_MEASURED))
+            yield (*start, "0", "-", "another file", "none", status(NOT_MEASURED))
             continue
         ran = None if entry.result is None else entry.result.candidate
         runtime = "" if ran is None else " ".join(filter(None, (ran.runtime, ran.version)))
         yield (
             *start,
-            figure(number(entry.rows)),
-            figure("-" if entry.max_abs_diff is None else number(entry.max_abs_diff)),
-            text(f"{runtime}, {entry.device}" if runtime else NOT_MEASURED),
-            text(entry.evidence),
+            number(entry.rows),
+            "-" if entry.max_abs_diff is None else number(entry.max_abs_diff),
+            f"{runtime}, {entry.device}" if runtime else NOT_MEASURED,
+            entry.evidence,
             status(entry.verdict if entry.verdict in SYMBOLS else NOT_MEASURED),
         )
 
@@ -63,13 +63,10 @@ def _machine_table(caption: str, machine: Mapping[str, Any]) -> Table:
     cpu, gpu = machine.get("cpu") or {}, machine.get("gpu")
     flags = ", ".join(map(str, cpu.get("flags", ()))) or "none that matters"
     rows = [
-        ("processor", text(f"{cpu.get('model', 'not known')} ({flags})")),
-        (
-            "GPU",
-            text("none" if not gpu else f"{gpu['name']} ({gpu['device']}, driver {gpu['driver']}, CUDA {gpu['cuda']})"),
-        ),
-        ("system", text(str(machine.get("platform", "not known")))),
-        ("Python", text(str(machine.get("python", "not known")))),
+        ("processor", f"{cpu.get('model', 'not known')} ({flags})"),
+        ("GPU", "none" if not gpu else f"{gpu['name']} ({gpu['device']}, driver {gpu['driver']}, CUDA {gpu['cuda']})"),
+        ("system", str(machine.get("platform", "not known"))),
+        ("Python", str(machine.get("python", "not known"))),
     ]
-    rows += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
+    rows += [(name, str(version)) for name, version in machine.get("versions", {}).items()]
     return facts(caption, rows)

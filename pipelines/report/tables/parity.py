@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Cell, Row, Table, status, table_of, text
 from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paritygate.validate.detections.figures import MatchStatistics
     from paritygate.validate.measure.figures import DecisionStatistics
 
-_COLUMNS = heads(
+_COLUMNS = (
     "variant", "output", ">rows", ">0/1 mismatches", ">95 % bound", ">max diff", ">min diff", ">mean diff",
     ">std of diff", "device", "evidence", "verdict",
 )  # fmt: skip
@@ -31,21 +31,19 @@ def anchor_of(position: int) -> str:
 
 def parity_table(report: ReportData) -> Table:
     """Return the table of a run: one row per output of each variant."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for position, variant in enumerate(report.variants):
         rows += _variant_rows(variant, anchor_of(position))
-    return Table(
-        caption="Parity with the source: statistics of |actual - expected|", columns=_COLUMNS, rows=tuple(rows)
-    )
+    return table_of("Parity with the source: statistics of |actual - expected|", _COLUMNS, rows)
 
 
 def comparison_table(result: ComparisonResult, evidence: str) -> Table:
     """Return the table of one comparison: one row per output."""
-    where = (text(result.candidate.device or _NOTHING), text(evidence))
-    return Table(
-        caption=f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}",
-        columns=_COLUMNS,
-        rows=tuple(_result_rows(text(result.precision), result, where, result.verdict)),
+    where = (result.candidate.device or _NOTHING, evidence)
+    return table_of(
+        f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}",
+        _COLUMNS,
+        _result_rows(result.precision, result, where, result.verdict),
     )
 
 
@@ -53,60 +51,56 @@ def released_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
     """Return the table of a release's recorded numbers: one row per output and device."""
     rows = tuple(
         (
-            text(item["variant"]),
-            text(item["output"]),
-            *(figure(number(item[name], missing=_NOTHING)) for name in ("rows", "mismatches")),
-            figure(_bound(item["mismatch_rate_upper_95"])),
-            *(figure(number(item[name], missing=_NOTHING)) for name in _DIFFERENCES),
-            text(item["device"] or _NOTHING),
-            text(item["evidence"]),
+            item["variant"],
+            item["output"],
+            *(number(item[name], missing=_NOTHING) for name in ("rows", "mismatches")),
+            _bound(item["mismatch_rate_upper_95"]),
+            *(number(item[name], missing=_NOTHING) for name in _DIFFERENCES),
+            item["device"] or _NOTHING,
+            item["evidence"],
             status(item["verdict"]),
         )
         for item in numbers
     )
-    return Table(caption="Numbers", columns=_COLUMNS, rows=rows)
+    return table_of("Numbers", _COLUMNS, rows)
 
 
 def _bound(rate: float | None) -> str:
     return _NOTHING if rate is None else f"< {upper_bound_text(rate)}"
 
 
-def _variant_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
+def _variant_rows(variant: VariantReport, anchor: str) -> Iterable[Row]:
     name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
-    yield from _result_rows(
-        name, variant.result, (text(variant.device or _NOTHING), text(variant.evidence)), variant.verdict
-    )
+    yield from _result_rows(name, variant.result, (variant.device or _NOTHING, variant.evidence), variant.verdict)
     if variant.emulated is not None:
         kind = "emulated" if variant.emulated.error is None else "none"
-        device = text(variant.emulated.candidate.device or _NOTHING)
+        device = variant.emulated.candidate.device or _NOTHING
         name = text(variant.name, anchor=anchor, remark="emulated")
-        yield from _result_rows(name, variant.emulated, (device, text(kind)), variant.emulated.verdict)
+        yield from _result_rows(name, variant.emulated, (device, kind), variant.emulated.verdict)
 
 
-def _result_rows(
-    name: Cell, result: ComparisonResult | None, where: tuple[Cell, ...], verdict: str
-) -> Iterable[tuple[Cell, ...]]:
+def _result_rows(name: Cell | str, result: ComparisonResult | None, where: Row, verdict: str) -> Iterable[Row]:
     if result is None or not (result.outputs or result.matches or result.decisions):
-        rows = figure(number(result.rows) if result is not None else "0")
-        yield (name, text(_NOTHING), rows, *[figure(_NOTHING)] * 6, *where, status(verdict, remark=_why(result, "")))
+        rows = number(result.rows) if result is not None else "0"
+        yield (name, _NOTHING, rows, *[_NOTHING] * 6, *where, status(verdict, remark=_why(result, "")))
         return
-    rows = figure(number(result.rows))
+    rows = number(result.rows)
     for output_name, cells in _measured(result).items():
         yield (name, *cells[:1], rows, *cells[1:], *where, status(verdict, remark=_why(result, output_name)))
 
 
-def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
-    by_output: dict[str, tuple[Cell, ...]] = {}
+def _measured(result: ComparisonResult) -> dict[str, Row]:
+    by_output: dict[str, Row] = {}
     for name, output in result.outputs.items():
-        shown = [figure(number(getattr(output, key), missing=_NOTHING)) for key in _DIFFERENCES]
-        by_output[name] = (text(name), *_mismatch_cells(output, result.decisions.get(name)), *shown)
+        shown = [number(getattr(output, key), missing=_NOTHING) for key in _DIFFERENCES]
+        by_output[name] = (name, *_mismatch_cells(output, result.decisions.get(name)), *shown)
     for name, decision in result.decisions.items():
         if name not in result.outputs:
-            by_output[name] = (text(name, remark="labels"), *_decision_cells(decision), *[figure(_NOTHING)] * 4)
+            by_output[name] = (text(name, remark="labels"), *_decision_cells(decision), *[_NOTHING] * 4)
     for name, match in result.matches.items():
-        shown = [figure(_match_diffs(match)), *[figure(_NOTHING)] * 3]
-        pairs = figure(f"{number(match.matched)} of {number(match.expected)} matched")
-        by_output[name] = (text(name, remark="detections"), pairs, figure(_NOTHING), *shown)
+        shown = [_match_diffs(match), *[_NOTHING] * 3]
+        pairs = f"{number(match.matched)} of {number(match.expected)} matched"
+        by_output[name] = (text(name, remark="detections"), pairs, _NOTHING, *shown)
     return by_output
 
 
@@ -129,12 +123,11 @@ def _why(result: ComparisonResult | None, output: str) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[Cell, Cell]:
+def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[str, str]:
     if decision is not None:
         return _decision_cells(decision)
-    words = "no rule" if output.mismatches is None else f"{number(output.mismatches)} values"
-    return figure(words), figure(_NOTHING)
+    return "no rule" if output.mismatches is None else f"{number(output.mismatches)} values", _NOTHING
 
 
-def _decision_cells(decision: DecisionStatistics) -> tuple[Cell, Cell]:
-    return figure(number(decision.mismatches)), figure(_bound(decision.mismatch_rate_upper_95))
+def _decision_cells(decision: DecisionStatistics) -> tuple[str, str]:
+    return number(decision.mismatches), _bound(decision.mismatch_rate_upper_95)

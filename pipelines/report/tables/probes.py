@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.repro_commands import within_run
-from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, table_of, text
+from paritygate.pipelines.report.tables.table import Row, Table, code, facts, status, table_of
 from paritygate.text import HIDDEN
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.inputs.roles import Role
@@ -26,8 +26,16 @@ _OF_FINDINGS = (
     "declare it in the spec, and they must pass. If it never can, declare that, and they do not run."
 )
 _UNFIT = "inputs that the candidate does not accept or need not match"
-_PROBE_COLUMNS = heads(
-    "probe", "result", "looks for", ">batches", ">rows", ">left out", ">candidate s", ">reference s", "message"
+_PROBE_COLUMNS = (
+    "probe",
+    "result",
+    "looks for",
+    ">batches",
+    ">rows",
+    ">left out",
+    ">candidate s",
+    ">reference s",
+    "message",
 )
 
 
@@ -82,68 +90,68 @@ def failed_words(probe: ProbeResult) -> str:
 def _asked_table(probes: ProbesResult) -> Table:
     rows = [_probe_row(name, probe) for name, probe in probes.asked.items()]
     rows += [_switched_off_row(name) for name in probes.switched_off]
-    return Table(caption="Probes", columns=_PROBE_COLUMNS, rows=tuple(rows))
+    return table_of("Probes", _PROBE_COLUMNS, rows)
 
 
-def _probe_row(name: str, probe: ProbeResult) -> tuple[Cell, ...]:
+def _probe_row(name: str, probe: ProbeResult) -> Row:
     word = status("not run") if probe.status == NOT_ASKED else status(probe.status)
     return (
-        text(name),
+        name,
         word,
-        text(probe.looks_for),
-        figure(number(probe.batches)),
-        figure(number(probe.rows)),
-        figure(number(probe.dropped + probe.unfit)),
-        figure(f"{probe.seconds:.2f}"),
-        figure("-" if probe.reference_seconds is None else f"{probe.reference_seconds:.2f}"),
-        text(f"{failed_words(probe)}: see below" if probe.failures else probe.detail),
+        probe.looks_for,
+        number(probe.batches),
+        number(probe.rows),
+        number(probe.dropped + probe.unfit),
+        f"{probe.seconds:.2f}",
+        "-" if probe.reference_seconds is None else f"{probe.reference_seconds:.2f}",
+        f"{failed_words(probe)}: see below" if probe.failures else probe.detail,
     )
 
 
-def _switched_off_row(name: str) -> tuple[Cell, ...]:
-    empty = (figure("-"),) * 5
-    return (text(name), status("not run"), text(ALL_PROBES[name].looks_for), *empty, text("switched off"))
+def _switched_off_row(name: str) -> Row:
+    empty = ("-",) * 5
+    return (name, status("not run"), ALL_PROBES[name].looks_for, *empty, "switched off")
 
 
-def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
+def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[Row]:
     for name, probe in probes.asked.items():
         for failure in probe.failures:
             yield (
-                text(name),
-                text(failure.about),
-                text(f"{failure.check}: {failure.detail}"),
+                name,
+                failure.about,
+                f"{failure.check}: {failure.detail}",
                 code(within_run(failure.inputs, folder) if failure.inputs else "-"),
             )
 
 
-def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+def _failures_table(rows: tuple[Row, ...]) -> Table:
     return table_of(FAILED_AT, ("probe", "at", "what failed", "inputs, in the run's folder"), rows)
 
 
-def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
+def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[Row]:
     for name, probe in probes.asked.items():
         for finding in probe.findings:
             yield (
-                text(name),
-                text(finding.edge),
-                text(finding.about),
-                figure(number(finding.batches)),
-                text(f"{finding.check}: {finding.detail}"),
+                name,
+                finding.edge,
+                finding.about,
+                number(finding.batches),
+                f"{finding.check}: {finding.detail}",
                 code(finding.if_it_occurs),
-                code(finding.if_it_never_occurs) if finding.if_it_never_occurs else text("-"),
+                code(finding.if_it_never_occurs) if finding.if_it_never_occurs else "-",
                 code(within_run(finding.inputs, folder) if finding.inputs else "-"),
             )
 
 
-def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    columns = heads(
+def _findings_table(rows: tuple[Row, ...]) -> Table:
+    columns = (
         "probe", "unlike every sample", "first at", ">batches", "what differs", "if it can occur, write",
         "if it never can, write", "inputs, in the run's folder",
     )  # fmt: skip
-    return Table(caption=FOUND_AT, columns=columns, rows=rows)
+    return table_of(FOUND_AT, columns, rows)
 
 
-def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
+def _left_out_rows(probes: ProbesResult) -> Iterable[Row]:
     for name, probe in probes.asked.items():
         reasons = [(item.in_words, item.batches, item.first) for item in probe.dropped_by.values()]
         if probe.unfit:
@@ -151,10 +159,10 @@ def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
         for why, count, first in reasons:
             more = f"; and {number(count - len(first))} more" if count > len(first) else ""
             shown = HIDDEN if HIDDEN in first else "; ".join(first) + more
-            yield text(name), text(why), figure(number(count)), text(shown)
+            yield name, why, number(count), shown
 
 
-def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+def _left_out_table(rows: tuple[Row, ...]) -> Table:
     return table_of("Left out", ("probe", "what", ">batches", "why, the first ones"), rows)
 
 
@@ -167,12 +175,12 @@ def _times_table(probes: ProbesResult) -> Table:
     samples, of_probes = probes.seconds()
     once = "answered when it was recorded" if probes.reference_samples_seconds is None else None
     rows = [
-        ("the candidate over the samples", text(_seconds(probes.samples_seconds))),
-        ("the reference over the samples", text(once or _seconds(probes.reference_samples_seconds))),
-        ("probes", text(f"{of_probes:.2f} s")),
+        ("the candidate over the samples", _seconds(probes.samples_seconds)),
+        ("the reference over the samples", once or _seconds(probes.reference_samples_seconds)),
+        ("probes", f"{of_probes:.2f} s"),
     ]
     if samples:
-        rows.append(("all of it, over the samples alone", text(f"{(samples + of_probes) / samples:.1f} times")))
+        rows.append(("all of it, over the samples alone", f"{(samples + of_probes) / samples:.1f} times"))
     return facts("Where the time went", rows)
 
 

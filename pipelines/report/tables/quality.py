@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.figures import number, number_pair
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, table_of, text
+from paritygate.pipelines.report.tables.table import Row, Table, table_of
 from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 from paritygate.validate.gold.figures import GoldStatistics
 
@@ -22,7 +22,7 @@ def quality_tables(result: ComparisonResult) -> tuple[Table, ...]:
 
 
 def _gold_table(result: ComparisonResult) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for rule, statistics in result.gold.items():
         rows.append(_gold_row(rule, statistics))
         for name, values in statistics.strata.items():
@@ -33,19 +33,19 @@ def _gold_table(result: ComparisonResult) -> Table:
                 figures = (item.reference, item.candidate)
                 rows.append(
                     (
-                        text(f"{rule}, {name} {stratum}"),
-                        figure(number(item.rows)),
-                        *(figure(_shown(each)) for each in figures),
-                        figure(number(difference, missing=_NOT_DEFINED)),
-                        figure("-"),
-                        figure("-"),
+                        f"{rule}, {name} {stratum}",
+                        number(item.rows),
+                        *(_shown(each) for each in figures),
+                        number(difference, missing=_NOT_DEFINED),
+                        "-",
+                        "-",
                     )
                 )
     titles = ("metric", ">rows", ">reference", ">candidate", ">difference", ">95 % interval", ">at least")
     return table_of("Against gold", titles, rows)
 
 
-def _gold_row(rule: str, found: GoldStatistics) -> tuple[Cell, ...]:
+def _gold_row(rule: str, found: GoldStatistics) -> Row:
     interval = "not known"
     if found.difference_low_95 is not None and found.difference_high_95 is not None:
         interval = f"{number(found.difference_low_95)} to {number(found.difference_high_95)}"
@@ -55,13 +55,13 @@ def _gold_row(rule: str, found: GoldStatistics) -> tuple[Cell, ...]:
     rows = number(found.rows)
     without = f" ({number(found.rows_without)} without gold)" if found.rows_without else ""
     return (
-        text(rule),
-        figure(f"{rows}{without}"),
-        figure(_shown(found.reference)),
-        figure(candidate),
-        figure(number(found.difference, missing=_NOT_DEFINED)),
-        figure(interval),
-        figure(limit),
+        rule,
+        f"{rows}{without}",
+        _shown(found.reference),
+        candidate,
+        number(found.difference, missing=_NOT_DEFINED),
+        interval,
+        limit,
     )
 
 
@@ -87,7 +87,7 @@ _MATCH_FIGURES = {
 
 
 def _match_table(result: ComparisonResult) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for rule, statistics in result.matches.items():
         rows.append(_match_row(rule, statistics))
         for name, values in statistics.strata.items():
@@ -95,5 +95,5 @@ def _match_table(result: ComparisonResult) -> Table:
     return table_of("Detections matched", ("detections", *(f">{title}" for title in _MATCH_FIGURES)), rows)
 
 
-def _match_row(name: str, found: MatchStatistics | MatchFigures) -> tuple[Cell, ...]:
-    return (text(name), *(figure(number(getattr(found, key), missing="-")) for key in _MATCH_FIGURES.values()))
+def _match_row(name: str, found: MatchStatistics | MatchFigures) -> Row:
+    return (name, *(number(getattr(found, key), missing="-") for key in _MATCH_FIGURES.values()))

@@ -10,7 +10,7 @@ from paritygate.artifact import Artifact
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.report.figures import number, shorten, size_words
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, table_of, text
+from paritygate.pipelines.report.tables.table import Row, Table, code, facts, table_of
 from paritygate.precision import Variant
 from paritygate.validate.reference.recording import Recording
 
@@ -71,19 +71,19 @@ def _reasons_of_none(report: ReportData) -> Iterable[str]:
 def reference_tables(recording: Recording) -> tuple[Table, ...]:
     """Return the facts of the reference, and whether it is fit to judge by."""
     model, runtime, settings = recording.model, recording.runtime, recording.settings
-    rows = [
-        ("source", text(str(model.get("text", "-")))),
-        ("kind", text(str(model.get("kind", "-")))),
+    rows: list[Row] = [
+        ("source", str(model.get("text", "-"))),
+        ("kind", str(model.get("kind", "-"))),
         ("digest of the source", code(str(model.get("digest") or "not known"))),
-        ("executes code of its author", text("yes" if model.get("executes_code") else "no")),
-        ("ran on", text(f"{runtime.get('runtime')} {runtime.get('version')}, {runtime.get('device')}")),
-        ("precision found", text(str(runtime.get("precision_found") or "not known"))),
-        ("TF32", text({True: "may be used", False: "off", None: "does not apply"}[runtime.get("tf32")])),
-        ("rows", text(number(recording.rows))),
+        ("executes code of its author", "yes" if model.get("executes_code") else "no"),
+        ("ran on", f"{runtime.get('runtime')} {runtime.get('version')}, {runtime.get('device')}"),
+        ("precision found", str(runtime.get("precision_found") or "not known")),
+        ("TF32", {True: "may be used", False: "off", None: "does not apply"}[runtime.get("tf32")]),
+        ("rows", number(recording.rows)),
         ("digest of the samples", code(recording.samples_digest)),
-        ("rows run twice", text(number(settings.get("repeated_rows")))),
-        ("seed of their choice", text(str(settings.get("seed", "-")))),
-        ("NaN and infinity", text("declared" if settings.get("non_finite") == "match" else "refused")),
+        ("rows run twice", number(settings.get("repeated_rows"))),
+        ("seed of their choice", str(settings.get("seed", "-"))),
+        ("NaN and infinity", "declared" if settings.get("non_finite") == "match" else "refused"),
     ]
     health = table_of("Health of the reference", ("looked at", "found"), recording.health)
     return health, facts("The reference", rows), _signature_table(recording)
@@ -108,19 +108,19 @@ def _shape(shape: Iterable[int | str | None] | None) -> str:
 
 def artifact_table(report: ReportData) -> Table:
     """Return every file of every artifact with its digest."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for variant in report.variants:
         if variant.artifact is None:
-            rows.append((text(variant.name), text("all files"), figure("-"), text("not made")))
+            rows.append((variant.name, "all files", "-", "not made"))
         else:
             rows += _artifact_rows(variant.name, variant.artifact)
     return table_of("Artifacts", ("variant", "file", ">size", "digest"), rows)
 
 
-def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:
-    yield text(name), text("all files"), figure(size_words(artifact_size(artifact))), code(artifact.digest)
+def _artifact_rows(name: str, artifact: Artifact) -> Iterable[Row]:
+    yield name, "all files", size_words(artifact_size(artifact)), code(artifact.digest)
     for file, digest in artifact.files.items():
-        yield text(name), text(file), figure(size_words(_size_of(artifact.folder / file))), code(digest)
+        yield name, file, size_words(_size_of(artifact.folder / file)), code(digest)
 
 
 def artifact_size(artifact: Artifact) -> int | None:
@@ -138,13 +138,13 @@ def release_table(release: Mapping[str, Any], report: ReportData) -> Table:
     """Return the release made of the run, and what the run required besides."""
     without = [f"{item.name} ({item.verdict})" for item in report.variants if item.is_required and item.exit_code]
     rows = [
-        ("version", text(f"{release['model']} {release['version']}")),
-        ("alias", text(release["alias"] or "none moved")),
-        ("variants", text(", ".join(release["variants"]))),
-        ("reason", text(release["reason"] or "passed")),
-        *([("released despite", text(release["despite"]))] if release.get("despite") else []),
+        ("version", f"{release['model']} {release['version']}"),
+        ("alias", release["alias"] or "none moved"),
+        ("variants", ", ".join(release["variants"])),
+        ("reason", release["reason"] or "passed"),
+        *([("released despite", release["despite"])] if release.get("despite") else []),
         *(
-            [("outcome of the run", text(_BESIDE.format(verdict=report.verdict, names=", ".join(without))))]
+            [("outcome of the run", _BESIDE.format(verdict=report.verdict, names=", ".join(without)))]
             if without
             else []
         ),

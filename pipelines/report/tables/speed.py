@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
 from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number, size_words, times
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, text
+from paritygate.pipelines.report.tables.table import Cell, Row, Table, table_of, text
 
 if TYPE_CHECKING:
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
@@ -62,8 +62,8 @@ def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
         for name, speed, _ in _speeds(report, benchmark)
         for row in _point_rows(name, speed, benchmark, has_cost=has_cost)
     ]
-    columns = heads("variant", *(f">{title}" for title in titles))
-    return Table(caption="Latency, throughput and speed-up", columns=columns, rows=tuple(rows))
+    columns = ("variant", *(f">{title}" for title in titles))
+    return table_of("Latency, throughput and speed-up", columns, rows)
 
 
 def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
@@ -74,24 +74,24 @@ def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
         "cost/million" if has_cost else "rows per s",
         "95 % interval",
     )
-    columns = heads(">speed-up", "variant", *(f">{title}" for title in ("batch", *titles)))
+    columns = (">speed-up", "variant", *(f">{title}" for title in ("batch", *titles)))
     rows = []
     for name, speed, _ in _speeds(report, benchmark):
         for point in speed.points if speed is not None else ():
             p50, p95, _p99, _calls, rows_per_s, speedup, interval, _cores = _point_cells(
                 point, is_source=name.text == SOURCE
             )
-            latency = (figure(number(point.concurrency)), p50) if has_instances else (p50, p95)
-            served = figure(number(point.cost_per_million)) if has_cost else rows_per_s
-            rows.append((speedup, name, figure(number(point.batch_size)), *latency, served, interval))
-    return Table(caption=f"{report.model}: speed beside its source", columns=columns, rows=tuple(rows))
+            latency = (number(point.concurrency), p50) if has_instances else (p50, p95)
+            served = number(point.cost_per_million) if has_cost else rows_per_s
+            rows.append((speedup, name, number(point.batch_size), *latency, served, interval))
+    return table_of(f"{report.model}: speed beside its source", columns, rows)
 
 
 def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
     """Return load time, memory and size of each variant, the source first."""
     rows = [(name, *_footprint_cells(speed)) for name, speed, _ in _speeds(report, benchmark)]
-    columns = heads("variant", *(f">{title}" for title in _FOOTPRINT_TITLES), "ran on")
-    return Table(caption="Loading, memory and size", columns=columns, rows=tuple(rows))
+    columns = ("variant", *(f">{title}" for title in _FOOTPRINT_TITLES), "ran on")
+    return table_of("Loading, memory and size", columns, rows)
 
 
 def speed_notes(report: ReportData, benchmark: BenchmarkResult) -> tuple[str, ...]:
@@ -124,35 +124,29 @@ def _mark(report: ReportData, name: str) -> str:
 
 def _point_rows(
     name: Cell, speed: VariantBenchmark | None, benchmark: BenchmarkResult, *, has_cost: bool
-) -> Iterable[tuple[Cell, ...]]:
+) -> Iterable[Row]:
     if speed is None or not speed.points:
-        yield name, figure("-"), figure("-"), *(figure(NOT_MEASURED),) * (len(_POINT_TITLES) - 2 + has_cost)
+        yield name, "-", "-", *(NOT_MEASURED,) * (len(_POINT_TITLES) - 2 + has_cost)
         return
     wanted = [(size, instances) for size in benchmark.batch_sizes for instances in benchmark.concurrency]
     is_source = name.text == SOURCE
     for size, instances in wanted:
         point = speed.at(size, instances)
         cells = _point_cells(point, is_source=is_source)
-        cost = (figure(number(point.cost_per_million if point is not None else None)),) if has_cost else ()
-        yield name, figure(number(size)), figure(number(instances)), *cells, *cost
+        cost = (number(point.cost_per_million if point is not None else None),) if has_cost else ()
+        yield name, number(size), number(instances), *cells, *cost
 
 
-def _point_cells(point: BenchmarkPoint | None, *, is_source: bool) -> tuple[Cell, ...]:
+def _point_cells(point: BenchmarkPoint | None, *, is_source: bool) -> Row:
     if point is None:
-        return (figure(NOT_MEASURED),) * 8
-    latency = tuple(figure(number(point.latency_ms.get(name))) for name in ("p50", "p95", "p99"))
+        return (NOT_MEASURED,) * 8
+    latency = tuple(number(point.latency_ms.get(name)) for name in ("p50", "p95", "p99"))
     speedup = point.speedup
     if speedup is None:
         words = ("1x", "-") if is_source else (NOT_MEASURED, NOT_MEASURED)
     else:
         words = times(speedup.ratio), f"{number(speedup.low)} to {number(speedup.high)}"
-    return (
-        *latency,
-        figure(number(point.calls)),
-        figure(_throughput(point.rows_per_s)),
-        *map(figure, words),
-        figure(number(point.cpu_cores)),
-    )
+    return (*latency, number(point.calls), _throughput(point.rows_per_s), *words, number(point.cpu_cores))
 
 
 def _throughput(rows_per_s: float) -> str:
@@ -160,14 +154,14 @@ def _throughput(rows_per_s: float) -> str:
     return number(round(rows_per_s) if rows_per_s >= 100 else rows_per_s)  # noqa: PLR2004 - three digits
 
 
-def _footprint_cells(speed: VariantBenchmark | None) -> tuple[Cell, ...]:
+def _footprint_cells(speed: VariantBenchmark | None) -> Row:
     if speed is None:
-        return (*(figure(NOT_MEASURED),) * 4, text(NOT_MEASURED))
+        return (*(NOT_MEASURED,) * 4, NOT_MEASURED)
     runtime = " ".join(word for word in (speed.runtime, speed.version) if word)
     return (
-        figure(number(speed.load_s)),
-        figure(number(speed.first_call_ms)),
-        figure(NOT_MEASURED if speed.peak_memory_bytes is None else size_words(speed.peak_memory_bytes)),
-        figure("not known" if speed.size_bytes is None else size_words(speed.size_bytes)),
-        text(f"{runtime}, {speed.device}" if runtime else NOT_MEASURED),
+        number(speed.load_s),
+        number(speed.first_call_ms),
+        NOT_MEASURED if speed.peak_memory_bytes is None else size_words(speed.peak_memory_bytes),
+        "not known" if speed.size_bytes is None else size_words(speed.size_bytes),
+        f"{runtime}, {speed.device}" if runtime else NOT_MEASURED,
     )

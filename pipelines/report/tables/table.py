@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 # Next to the word, so that no verdict depends on colour alone.
@@ -39,6 +39,9 @@ class Cell(NamedTuple):
     symbol: str = ""
 
 
+Row = Sequence[Cell | str]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
     """The head of a column; figures are aligned to the right."""
@@ -57,21 +60,22 @@ class Table:
     is_facts: bool = False
 
 
-def heads(*titles: str) -> tuple[Column, ...]:
-    """Return the heads of columns; a title after `>` is that of figures."""
-    return tuple(Column(title=title.removeprefix(">"), is_figure=title.startswith(">")) for title in titles)
-
-
-def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
+def facts(caption: str, found: Iterable[Row]) -> Table:
     """Return a table of names and values."""
-    rows = tuple((text(name), cell) for name, cell in found)
-    return Table(caption=caption, columns=heads("what", "found"), rows=rows, is_facts=True)
+    return replace(table_of(caption, ("what", "found"), found), is_facts=True)
 
 
-def table_of(caption: str, titles: Iterable[str], rows: Iterable[Iterable[Cell | str]]) -> Table:
-    """Return a table with titles as those of `heads`; a text in a row becomes a cell."""
-    cells = tuple(tuple(Cell(text=cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Table(caption=caption, columns=heads(*titles), rows=cells)
+def table_of(caption: str, titles: Iterable[str], rows: Iterable[Row]) -> Table:
+    """Return a table; a title after `>` is that of figures, and a text in a row becomes a cell of its column."""
+    columns = tuple(Column(title=title.removeprefix(">"), is_figure=title.startswith(">")) for title in titles)
+    cells = (
+        tuple(
+            Cell(text=cell, kind="figure" if column.is_figure else "text") if isinstance(cell, str) else cell
+            for cell, column in zip(row, columns, strict=True)
+        )
+        for row in rows
+    )
+    return Table(caption=caption, columns=columns, rows=tuple(cells))
 
 
 def text(words: str, *, anchor: str = "", remark: str = "") -> Cell:

@@ -15,7 +15,7 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
 from paritygate.pipelines.report.tables.probes import failed_words
-from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, table_of, text
+from paritygate.pipelines.report.tables.table import Cell, Row, Table, code, facts, figure, status, table_of
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
@@ -74,39 +74,40 @@ def _check_words(check: Check, result: ComparisonResult) -> str:
     return f"{'within' if pair in WITHIN else 'beyond'} the limit{words}"
 
 
-def _check_row(check: Check, words: str) -> tuple[Cell, ...]:
-    start = (text(check.name), status(check.status), text(check.output or "-"))
+def _check_row(check: Check, words: str) -> Row:
+    start = (check.name, status(check.status), check.output or "-")
+    middle: Row
     measured, limit = check.measured, check.limit
     if measured is None:
         # Without a limit the check has no number; with one, the number was not finite.
-        middle = (figure("-" if limit is None else "not finite"), figure(number(limit, missing="-")), figure("-"))
+        middle = ("-" if limit is None else "not finite", number(limit, missing="-"), "-")
     elif limit is None:
-        middle = (figure(number(measured)), figure("-"), figure("-"))
+        middle = (number(measured), "-", "-")
     else:
         texts = number_pair(measured, limit)
-        middle = (figure(texts[0]), figure(texts[1]), _share_cell(check.name, abs(measured), limit))
+        middle = (texts[0], texts[1], _share_cell(check.name, abs(measured), limit))
         if _is_at_least(check.name):
-            middle = (middle[0], figure(f"at least {texts[1]}"), figure("-"))
-    return (*start, *middle, text(words))
+            middle = (middle[0], f"at least {texts[1]}", "-")
+    return (*start, *middle, words)
 
 
 def _is_at_least(name: str) -> bool:
     return name in _AT_LEAST or name.startswith(_METRIC)
 
 
-def _share_cell(name: str, measured: float, limit: float) -> Cell:
+def _share_cell(name: str, measured: float, limit: float) -> Cell | str:
     if limit <= 0 or _is_at_least(name):
-        return figure("-")
+        return "-"
     return figure(share(measured, limit), fraction=measured / limit)
 
 
 def difference_table(output: OutputResult) -> Table:
     """Return the distribution of |actual - expected| of an output, with its limits."""
     limits = {"max": output.limits.get("max_abs_diff"), "mean": output.limits.get("mean_abs_diff")}
-    measured = [figure(number(getattr(output, key))) for key in _DIFFERENCES.values()]
-    rows = [(text("measured"), *measured)]
+    measured = [number(getattr(output, key)) for key in _DIFFERENCES.values()]
+    rows = [("measured", *measured)]
     if output.mismatches is None:
-        rows.append((text("limit"), *(figure(_range(limits.get(key))) for key in _DIFFERENCES)))
+        rows.append(("limit", *(_range(limits.get(key)) for key in _DIFFERENCES)))
     return table_of("Distribution of |actual - expected|", ("what", *(f">{title}" for title in _DIFFERENCES)), rows)
 
 
@@ -121,7 +122,7 @@ def _range(limit: LimitRange | None) -> str:
 def agreement_table(output: OutputResult) -> Table:
     """Return further figures of an output's difference."""
     pairs = _float_facts(output) if output.mismatches is None else _exact_facts(output)
-    return facts("Agreement", ((what, text(words)) for what, words in pairs))
+    return facts("Agreement", pairs)
 
 
 def _exact_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
@@ -185,42 +186,42 @@ def _scale(output: OutputResult) -> str:
 
 def worst_rows_table(output: OutputResult) -> Table:
     """Return the rows that differ most; a difference that is not finite is the largest."""
-    columns = heads("row", "index in the row", ">actual", ">expected", ">|difference|", ">its limit")
+    columns = ("row", "index in the row", ">actual", ">expected", ">|difference|", ">its limit")
     rows = tuple(
         (
             code(row.row_id),
             code(str(row.index) if row.index else "-"),
-            figure(value(row.actual)),
-            figure(value(row.expected)),
-            figure(number(row.max_abs_diff, missing="not finite")),
-            figure(number(row.limit)),
+            value(row.actual),
+            value(row.expected),
+            number(row.max_abs_diff, missing="not finite"),
+            number(row.limit),
         )
         for row in output.worst_rows
     )
-    return Table(caption="Rows that differ most", columns=columns, rows=rows)
+    return table_of("Rows that differ most", columns, rows)
 
 
 def decisions_table(decisions: Mapping[str, DecisionStatistics]) -> Table:
     """Return the decisions on each output."""
-    columns = heads(
+    columns = (
         "output", "rule", ">mismatches", ">near the boundary", ">away from it", ">rows with any",
         ">95 % bound of rows", "reference decides", "first mismatched rows",
     )  # fmt: skip
     rows = tuple(
         (
-            text(name),
-            text(_rule(decision)),
-            figure(f"{number(decision.mismatches)} of {number(decision.decisions)}"),
-            figure(number(decision.inside_band)),
-            figure(number(decision.outside_band)),
-            figure(f"{number(decision.rows_mismatched)} of {number(decision.rows)}"),
-            figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
-            text(_classes(decision)),
-            text(", ".join(decision.examples) or "none"),
+            name,
+            _rule(decision),
+            f"{number(decision.mismatches)} of {number(decision.decisions)}",
+            number(decision.inside_band),
+            number(decision.outside_band),
+            f"{number(decision.rows_mismatched)} of {number(decision.rows)}",
+            f"< {upper_bound_text(decision.mismatch_rate_upper_95)}",
+            _classes(decision),
+            ", ".join(decision.examples) or "none",
         )
         for name, decision in decisions.items()
     )
-    return Table(caption="Decisions", columns=columns, rows=rows)
+    return table_of("Decisions", columns, rows)
 
 
 def _rule(decision: DecisionStatistics) -> str:
@@ -243,15 +244,15 @@ def _classes(decision: DecisionStatistics) -> str:
 
 def strata_tables(result: ComparisonResult) -> tuple[Table, ...]:
     """Return the figures of each value of each stratum, so that a fault in one is bounded by its rows."""
-    columns = heads(
+    columns = (
         "rows of", "output", ">rows", *(f">{title}" for title in _STRATUM_FIGURES), ">bias, 95 %",
         ">rows beyond a limit", ">mismatches", ">95 % bound",
     )  # fmt: skip
     tables = (
-        Table(
-            caption=f"By {name}",
-            columns=columns,
-            rows=tuple(row for value, stratum in values.items() for row in _stratum_rows(value, stratum, result)),
+        table_of(
+            f"By {name}",
+            columns,
+            (row for value, stratum in values.items() for row in _stratum_rows(value, stratum, result)),
         )
         for name, values in result.strata.items()
     )
@@ -259,21 +260,21 @@ def strata_tables(result: ComparisonResult) -> tuple[Table, ...]:
     return tuple(table for table in tables if table.rows)
 
 
-def _stratum_rows(name: str, stratum: StratumResult, result: ComparisonResult) -> Iterable[tuple[Cell, ...]]:
+def _stratum_rows(name: str, stratum: StratumResult, result: ComparisonResult) -> Iterable[Row]:
     for output_name, output in stratum.outputs.items():
         decision = stratum.decisions.get(output_name)
         yield (
-            text(name),
-            text(output_name),
-            figure(number(stratum.rows)),
+            name,
+            output_name,
+            number(stratum.rows),
             *(
                 figure(number(getattr(output, key)), fraction=_part(output, result.outputs.get(output_name), key))
                 for key in _STRATUM_FIGURES.values()
             ),
-            figure(_interval(output)),
-            figure(number(output.rows_beyond, missing="-")),
-            figure("no rule" if decision is None else number(decision.mismatches)),
-            figure("-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
+            _interval(output),
+            number(output.rows_beyond, missing="-"),
+            "no rule" if decision is None else number(decision.mismatches),
+            "-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}",
         )
 
 
@@ -300,11 +301,11 @@ def tolerance_table(result: ComparisonResult) -> Table:
     names = [name for name in default if name not in {"declared", "outputs", "precision"}]
     rows = tuple(
         (
-            text(name),
-            figure(_limit(name, result.tolerance.get(name), result.precision)),
-            figure(_limit(name, default[name], result.precision)),
-            text("declared: holds as written" if name in declared else "default"),
-            status("looser") if name in result.looser_than_default else text("-"),
+            name,
+            _limit(name, result.tolerance.get(name), result.precision),
+            _limit(name, default[name], result.precision),
+            "declared: holds as written" if name in declared else "default",
+            status("looser") if name in result.looser_than_default else "-",
         )
         for name in names
     ) + tuple(_rows_of_outputs(result, default))
@@ -312,16 +313,16 @@ def tolerance_table(result: ComparisonResult) -> Table:
     return table_of("Limits: defaults are scaled by the output, and capped by the spread of each channel", titles, rows)
 
 
-def _rows_of_outputs(result: ComparisonResult, default: Mapping[str, float | None]) -> Iterator[tuple[Cell, ...]]:
+def _rows_of_outputs(result: ComparisonResult, default: Mapping[str, float | None]) -> Iterator[Row]:
     for output, limits in result.tolerance.get("outputs", {}).items():
         for name, values in limits.items():
             named = f"{output}:{name}"
             yield (
-                text(named),
-                figure(", ".join(DEFAULT_LIMIT if value is None else number(value) for value in values)),
-                figure(_limit(name, default[name], result.precision)),
-                text("declared: holds as written"),
-                status("looser") if named in result.looser_than_default else text("-"),
+                named,
+                ", ".join(DEFAULT_LIMIT if value is None else number(value) for value in values),
+                _limit(name, default[name], result.precision),
+                "declared: holds as written",
+                status("looser") if named in result.looser_than_default else "-",
             )
 
 

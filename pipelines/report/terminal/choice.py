@@ -12,7 +12,7 @@ from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.summary import verdict_words
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, table_of, text
+from paritygate.pipelines.report.tables.table import Row, Table, figure, status, table_of, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.run.workspace import RunFolder
@@ -63,14 +63,14 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
 
 def _short_table(title: str, choice: Choice) -> Table:
     """Return a table for 80 columns; what keeps a variant from being chosen is a remark."""
-    columns = heads("verdict", "variant", ">tolerance used", ">p50 ms", ">p95 ms", ">speed-up", ">size MB")
-    rows = [(text("-"), text(SOURCE, remark=_beyond(choice.source_broken)), *_figures("-", choice.source))]
+    columns = ("verdict", "variant", ">tolerance used", ">p50 ms", ">p95 ms", ">speed-up", ">size MB")
+    rows = [("-", text(SOURCE, remark=_beyond(choice.source_broken)), *_figures("-", choice.source))]
     for option in choice.candidates:
         unlike = "" if option.entry.evidence == "verified" else option.entry.evidence
         remark = "; ".join(filter(None, (unlike, _beyond(option.broken))))
         verdict = verdict_words(option.entry.verdict)
         rows.append((status(verdict), text(option.name, remark=remark), *_figures(_of_limit(option), option.figures)))
-    return Table(caption=title, columns=columns, rows=tuple(rows))
+    return table_of(title, columns, rows)
 
 
 def _beyond(broken: Sequence[str]) -> str:
@@ -79,7 +79,7 @@ def _beyond(broken: Sequence[str]) -> str:
     return f"not within its limits: {', '.join(beyond)}" if beyond else ""
 
 
-def _figures(part: str, figures: Figures) -> tuple[Cell, ...]:
+def _figures(part: str, figures: Figures) -> Row:
     p50, p95, _, size = _speed_cells(figures)
     speedup = "-" if figures.speedup is None else times(figures.speedup.ratio)
     return tuple(map(figure, (part, p50, p95, speedup, size)))

@@ -22,7 +22,6 @@ from paritygate.pipelines.report.terminal.printing import (
     print_lines,
     print_message,
     print_table,
-    table_text,
 )
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import as_message, counted
@@ -56,7 +55,7 @@ def comparison_text(result: ComparisonResult) -> str:
     if result.error is not None:
         return "\n".join(map(as_message, _error_lines(result, is_whole=True)))
     details = map(as_message, comparison_details(result))
-    return "\n".join((table_text(_table(result)), *details, *_comparison_lines(result, None)))
+    return "\n".join((*screen_table(_table(result), None), *details, *_comparison_lines(result, None)))
 
 
 def _table(result: ComparisonResult) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paritygate.text import counted, echo, first_of, one_line
 from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
-from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located, Minimal
+from paritygate.validate.divergence.result import CONTRACT, EQUAL, TRAIN_MODE, Divergence, Located, Minimal
 from paritygate.validate.divergence.stages import STAGE
 
 _WIDTH = 80
@@ -43,6 +43,10 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         return
     if divergence.outcome == CONTRACT:
         yield from _wrapped(f"other inputs or outputs: {divergence.detail}")
+        return
+    if divergence.outcome == TRAIN_MODE:
+        yield from _wrapped(f"the outputs differ (largest relative error {_error(divergence)})")
+        yield from _wrapped(f"cause: {divergence.detail}")
         return
     are_stages = any(STAGE in place.op_types for place in divergence.located)
     matched = f"{divergence.matched} of {counted(divergence.tensors, 'stage' if are_stages else 'inner tensor')}"

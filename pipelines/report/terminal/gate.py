@@ -8,13 +8,13 @@ from paritygate.errors import ExitCode
 from paritygate.pipelines.release.interface import INTERFACE
 from paritygate.pipelines.release.regression import FEWER_VARIANTS, HeldFigure, RegressionCheck
 from paritygate.pipelines.report.figures import near_one, number, share
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Row, status, table_of
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.text import counted, one_or_many
 
-_COLUMNS = heads("verdict", "variant", "figure", ">was", ">is", ">allowed")
+_COLUMNS = ("verdict", "variant", "figure", ">was", ">is", ">allowed")
 
 
 def print_held(held: RegressionCheck, shown: Shown) -> None:
@@ -27,7 +27,7 @@ def _lines(held: RegressionCheck, shown: Shown) -> Iterator[str]:
     if figures:
         rows = tuple(_row(item, held) for item in figures)
         caption = f"{held.model}: the run against {_release(held)}"
-        yield from screen_table(Table(caption=caption, columns=_COLUMNS, rows=rows), shown.width)
+        yield from screen_table(table_of(caption, _COLUMNS, rows), shown.width)
     for words in _broken_clients(figures, held):
         yield from wrapped(words, width=shown.width)
     if held.missing:
@@ -74,19 +74,14 @@ def _verdict(held: RegressionCheck) -> str:
     return f"pass: {held.model}: nothing is worse than in {_release(held)}"
 
 
-def _row(item: HeldFigure, held: RegressionCheck) -> tuple[Cell, ...]:
+def _row(item: HeldFigure, held: RegressionCheck) -> Row:
     # A single output needs no name.
     abouts = {other.about for other in held.figures if other.figure == item.figure}
     name = f"{item.figure} {item.about}" if len(abouts) > 1 else item.figure
     word = status("worse" if item.is_worse else item.verdict or "ok")
     if item.was is None or item.now is None or item.allowed is None:
-        return word, text(item.variant), text(name), figure("pass"), figure(item.verdict), figure("pass")
-    return (
-        word,
-        text(item.variant),
-        text(name),
-        *(figure(_words(item, value)) for value in (item.was, item.now, item.allowed)),
-    )
+        return word, item.variant, name, "pass", item.verdict, "pass"
+    return (word, item.variant, name, *(_words(item, value) for value in (item.was, item.now, item.allowed)))
 
 
 def _words(item: HeldFigure, value: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.codec import to_data
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.summary import Remark
-from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Table, status, table_of
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message
 from paritygate.pipelines.report.terminal.screen import path_line, screen_table
@@ -45,14 +45,12 @@ def _made_table(
     for name in (name for name in run.resolved.target_names if name in artifacts or name in failures):
         if name in artifacts:
             made = artifacts[name]
-            rows.append((status(what), text(name), figure(size_words(made.size_bytes)), text(made.digest[:19])))
+            rows.append((status(what), name, size_words(made.size_bytes), made.digest[:19]))
         else:
             failure = failures[name]
-            rows.append(
-                (status(failure.verdict, remark=first_line_of(failure.message)), text(name), figure("-"), text("-"))
-            )
-    columns = heads("outcome", "variant", ">size", "digest")
-    return Table(caption=f"{run.resolved.name}: {what}", columns=columns, rows=tuple(rows))
+            rows.append((status(failure.verdict, remark=first_line_of(failure.message)), name, "-", "-"))
+    columns = ("outcome", "variant", ">size", "digest")
+    return table_of(f"{run.resolved.name}: {what}", columns, rows)
 
 
 def _hints_of_failures(failures: Mapping[str, FailedVariant], width: int | None) -> Iterator[str]:

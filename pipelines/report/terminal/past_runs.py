@@ -9,7 +9,7 @@ from paritygate.pipelines.past_runs.cleaning import CleaningPlan
 from paritygate.pipelines.past_runs.listing import ListedRun
 from paritygate.pipelines.past_runs.releases import ReleaseOfRun
 from paritygate.pipelines.report.figures import size_words
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, status, table_of, text
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import counted, from_here
 
@@ -18,7 +18,7 @@ _WHEN = "%Y-%m-%d %H:%M"
 _NAMED = 5
 # Characters that fit next to the other columns.
 _MOST_RELEASED = 10
-_COLUMNS = heads("verdict", "run", "begun (UTC)", "released", ">size")
+_COLUMNS = ("verdict", "run", "begun (UTC)", "released", ">size")
 
 
 def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cache_bytes: int) -> list[str]:
@@ -38,16 +38,16 @@ def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cach
 
 def _table(model: str, runs: Sequence[ListedRun]) -> Table:
     total = size_words(sum(item.size_bytes for item in runs))
-    return Table(
-        caption=f"{model}: {counted(len(runs), 'run')}, {total}",
-        columns=_COLUMNS,
-        rows=tuple(
+    return table_of(
+        f"{model}: {counted(len(runs), 'run')}, {total}",
+        _COLUMNS,
+        (
             (
                 status(_verdict(item), remark=item.problem),
-                text(item.run.run_id),
-                text(item.run.begun.strftime(_WHEN)),
+                item.run.run_id,
+                item.run.begun.strftime(_WHEN),
                 _released(item.releases),
-                figure(size_words(item.size_bytes)),
+                size_words(item.size_bytes),
             )
             for item in runs
         ),
@@ -58,15 +58,15 @@ def _verdict(item: ListedRun) -> str:
     return item.verdict if item.exit_code is None else f"{item.verdict} ({item.exit_code})"
 
 
-def _released(releases: Sequence[ReleaseOfRun]) -> Cell:
+def _released(releases: Sequence[ReleaseOfRun]) -> Cell | str:
     if not releases:
-        return text("-")
+        return "-"
     newest = max(releases, key=lambda item: item.version)
     more = f" +{len(releases) - 1}" if len(releases) > 1 else ""
     version = f"{newest.version}{more}"
     aliases = ", ".join(dict.fromkeys(alias for item in releases for alias in item.aliases))
     words = f"{version} ({aliases})" if aliases else version
-    return text(words) if len(words) <= _MOST_RELEASED else text(version, remark=aliases)
+    return words if len(words) <= _MOST_RELEASED else text(version, remark=aliases)
 
 
 def _unknown(runs: Sequence[ListedRun]) -> Iterator[str]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.report.tables.table import Cell, Table
+from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
 from paritygate.text import echo, one_line, writing
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 # The first match of a word's beginning counts.
 _STYLES = {
@@ -32,9 +28,8 @@ _STYLES = {
     "not available": "bright_black",
 }
 _VERDICT = "verdict: "
-_PLAIN_WIDTH = 200
-# Of a column: its line at the left, and a space on both sides.
-_FRAME = 3
+# Between two columns.
+_GAP = 2
 # A narrower terminal is useless for text.
 _LEAST_WIDTH = 20
 # For a number of columns.
@@ -53,12 +48,9 @@ class Shown:
     is_verbose: bool = False
     to_stderr: bool = False
 
-    @classmethod
-    def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
-        """Return the settings for some options; raise UsageError if they contradict each other."""
-        if quiet and verbose:
+    def __post_init__(self) -> None:
+        if self.is_quiet and self.is_verbose:
             raise UsageError("--quiet and --verbose contradict each other", hint="give one of them, or neither")
-        return cls(is_quiet=quiet, is_verbose=verbose, to_stderr=json_target == "-")
 
     @property
     def width(self) -> int | None:
@@ -68,12 +60,9 @@ class Shown:
 
 def print_table(table: Table) -> None:
     """Print a table on standard output: in full width, or on a terminal in parts that fit."""
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    with writing(err=False):
-        for part in fitting_parts(table, console.width):
-            console.print(_drawn(part))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    parts = [table] if width is None else fitting_parts(table, width)
+    print_lines(line for part in parts for line in screen_table(part, width))
 
 
 def fitting_parts(table: Table, width: int) -> list[Table]:
@@ -81,8 +70,8 @@ def fitting_parts(table: Table, width: int) -> list[Table]:
     from rich.cells import cell_len
 
     names = next((at for at, column in enumerate(table.columns) if column.is_figure), 1) or 1
-    texts = [[column.title for column in table.columns], *([_words(cell) for cell in row] for row in table.rows)]
-    widths = [max(map(cell_len, column)) + _FRAME for column in zip(*texts, strict=True)]
+    texts = [[column.title for column in table.columns], *([cell.text for cell in row] for row in table.rows)]
+    widths = [max(map(cell_len, column)) + _GAP for column in zip(*texts, strict=True)]
     if sum(widths[:names]) > width // 2:
         names = 1
     parts: list[list[int]] = []
@@ -104,34 +93,6 @@ def fitting_parts(table: Table, width: int) -> list[Table]:
         )
         for part in parts
     ]
-
-
-def table_text(table: Table) -> str:
-    """Return a table as `print_table` prints it without a terminal."""
-    from rich.console import Console
-
-    text = io.StringIO()
-    console = Console(file=text, width=_PLAIN_WIDTH, highlight=False, force_terminal=False, force_jupyter=False)
-    console.print(_drawn(table))
-    return text.getvalue().rstrip("\n")
-
-
-def _drawn(table: Table) -> RichTable:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    # As Text, because rich reads markup in strings.
-    title = Text(one_line(table.caption)) if table.caption else None
-    drawn = RichTable(title=title, title_justify="left", title_style="bold")
-    for column in table.columns:
-        drawn.add_column(Text(one_line(column.title)), overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*(Text(one_line(_words(cell)), style=_style_of(cell.text)) for cell in row))
-    return drawn
-
-
-def _words(cell: Cell) -> str:
-    return f"{cell.text} ({cell.remark})" if cell.remark else cell.text
 
 
 def _style_of(words: str) -> str:

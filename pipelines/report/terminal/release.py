@@ -18,7 +18,7 @@ from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.repair.result import named_operators
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
-from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, table_of, text
+from paritygate.pipelines.report.tables.table import Row, Table, status, table_of, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.roots import Root
@@ -31,7 +31,7 @@ _FEW = 5
 _DIGEST_SHOWN = 19
 # Verdicts of failed measurements, or of measurements that failed.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
-_HISTORY_COLUMNS = heads(">record", "time (UTC)", "what", ">version", "aliases")
+_HISTORY_COLUMNS = (">record", "time (UTC)", "what", ">version", "aliases")
 
 
 def print_release(release: StoredRelease, repository: Root, shown: Shown) -> None:
@@ -129,7 +129,6 @@ def _damage(release: StoredRelease) -> Iterator[str]:
 
 def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> Iterator[str]:
     """Yield what a release did not check, checked with looser limits, or failed earlier, one line each."""
-    # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
     failed = [item for item in manifest.get("choice", {}).get("candidates", ()) if item["verdict"] in _NOT_PASSED]
     if failed:
@@ -203,13 +202,16 @@ def _limits(tolerance: Mapping[str, Any], name: str) -> str:
 
 def _same(release: StoredRelease) -> str:
     message = f"{release.model} version {release.version} already holds exactly this: no new version was made"
-    if not release.alias:
-        return message
-    if release.record is None:
-        return f"{message}; alias {release.alias} is at {release.version}"
+    return message + alias_of_same(release)
+
+
+def alias_of_same(release: StoredRelease) -> str:
+    """Return how the alias of an earlier version was moved, after a semicolon; empty without an alias."""
+    if not release.alias or release.record is None:
+        return f"; alias {release.alias} is at {release.version}" if release.alias else ""
     back = "back " if release.is_older else ""
     since = "" if release.moved_from is None else f"from {release.moved_from} "
-    return f"{message}; alias {release.alias} was moved {back}{since}to {release.version}"
+    return f"; alias {release.alias} was moved {back}{since}to {release.version}"
 
 
 def print_alias_move(move: AliasMove, repository: Root, *, is_quiet: bool = False, to_stderr: bool = False) -> None:
@@ -240,7 +242,7 @@ def _before(move: OtherMove) -> str:
 def print_history(model: str, records: Mapping[int, Record]) -> None:
     """Print records of a model by their numbers, oldest first."""
     rows = [_short_row(number, record) for number, record in records.items()]
-    print_lines(screen_table(Table(caption=f"history of {model}", columns=_HISTORY_COLUMNS, rows=tuple(rows))))
+    print_lines(screen_table(table_of(f"history of {model}", _HISTORY_COLUMNS, rows)))
 
 
 def print_collection(collection: Collection, *, to_stderr: bool = False) -> None:
@@ -318,7 +320,7 @@ def _print_all(details: ReleaseDetails) -> None:
 
 def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
     """Return the measurements, one row per output; a remark names other evidence or devices."""
-    columns = heads("verdict", "variant", "output", ">mismatches", ">95 % bound", ">max diff", ">mean diff")
+    columns = ("verdict", "variant", "output", ">mismatches", ">95 % bound", ">max diff", ">mean diff")
     rows = []
     for item in numbers:
         is_plain = (item["evidence"], item["device"]) == ("verified", "cpu")
@@ -327,32 +329,32 @@ def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
         rows.append((
             status(item["verdict"]),
             text(item["variant"], remark=remark),
-            text(item["output"]),
-            figure(number(item["mismatches"], missing="-")),
-            figure("-" if bound is None else f"< {upper_bound_text(bound)}"),
-            *(figure(number(item[name], missing="-")) for name in ("max_abs_diff", "mean_abs_diff")),
+            item["output"],
+            number(item["mismatches"], missing="-"),
+            "-" if bound is None else f"< {upper_bound_text(bound)}",
+            *(number(item[name], missing="-") for name in ("max_abs_diff", "mean_abs_diff")),
         ))  # fmt: skip
-    return Table(caption="differences from the source", columns=columns, rows=tuple(rows))
+    return table_of("differences from the source", columns, rows)
 
 
 def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
     rows = tuple(
-        (text(entry["digest"][:_DIGEST_SHOWN]), text(entry["name"], remark=_evidence_of(entry.get("evidence"))))
+        (entry["digest"][:_DIGEST_SHOWN], text(entry["name"], remark=_evidence_of(entry.get("evidence"))))
         for entry in variants
     )
-    return Table(caption="variants, and what they were judged by", columns=heads("digest", "variant"), rows=rows)
+    return table_of("variants, and what they were judged by", ("digest", "variant"), rows)
 
 
 def _history_table(history: Sequence[Record]) -> Table:
     caption = "history" if len(history) <= _FEW else f"history: the newest {_FEW} of {len(history)}; -v shows all"
     rows = tuple(_short_row(at, record) for at, record in list(enumerate(history, start=1))[-_FEW:])
-    return Table(caption=caption, columns=_HISTORY_COLUMNS, rows=rows)
+    return table_of(caption, _HISTORY_COLUMNS, rows)
 
 
-def _short_row(at: int, record: Record) -> tuple[Cell, ...]:
+def _short_row(at: int, record: Record) -> Row:
     recorded, time, kind, version, aliases, reason = _history_row(at, record)
-    words = (text(_minute_of(time)), text(kind), figure(version), text(aliases, remark=reason))
-    return figure(recorded), *words
+    words = (_minute_of(time), kind, version, text(aliases, remark=reason))
+    return recorded, *words
 
 
 def _history_row(at: int, record: Record) -> tuple[str, ...]:

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 from paritygate.pipelines.release.diff import DiffRow, DiffSide, ReleaseDiff
 from paritygate.pipelines.report.figures import number, size_words
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
+from paritygate.pipelines.report.tables.table import Row, table_of, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 
-_COLUMNS = (
-    Column(title="variant"),
-    Column(title="what"),
-    Column(title="was", is_figure=True),
-    Column(title="is", is_figure=True),
-)
+_COLUMNS = ("variant", "what", ">was", ">is")
 _DIGEST_SHOWN, _DATE = 19, 10
 _OF_RULES = frozenset({"rule", "tolerance"})
 
@@ -29,7 +24,7 @@ def _lines(difference: ReleaseDiff, shown: Shown) -> Iterator[str]:
     rows = [row for row in difference.rows if row.is_changed or shown.is_verbose]
     caption = f"{_named(difference.was)} and {_named(difference.now)}"
     if rows:
-        table = Table(caption=caption, columns=_COLUMNS, rows=tuple(_cells(row) for row in rows))
+        table = table_of(caption, _COLUMNS, (_cells(row) for row in rows))
         yield from screen_table(table, shown.width)
     else:
         yield from wrapped(f"{caption}: no difference", width=shown.width)
@@ -56,13 +51,8 @@ def _named(side: DiffSide) -> str:
     return f"{side.model} version {side.version}{aliases}"
 
 
-def _cells(row: DiffRow) -> tuple[Cell, ...]:
-    return (
-        text(row.variant or "all"),
-        text(row.figure, remark=row.about),
-        figure(_value(row, row.was)),
-        figure(_value(row, row.now)),
-    )
+def _cells(row: DiffRow) -> Row:
+    return ((row.variant or "all"), text(row.figure, remark=row.about), _value(row, row.was), _value(row, row.now))
 
 
 def _value(row: DiffRow, value: object) -> str:

@@ -106,9 +106,12 @@ def _quiet_line(outcome: RunOutcome, report: ReportData) -> str:
     """Return the one line of `-q`: the verdict, and the version that holds the variants."""
     release = outcome.release
     if release is not None:
+        from paritygate.pipelines.report.terminal.release import alias_of_same
+
         alias = f", alias {release.alias}" if release.alias else ""
-        done = "Released" if release.is_new else "Already released as"
-        return f"{_verdict_of_run(report)} {done} version {release.version}{alias}."
+        done = f"Released version {release.version}{alias}"
+        same = f"Already released as version {release.version}{alias_of_same(release)}"
+        return f"{_verdict_of_run(report)} {done if release.is_new else same}."
     if outcome.exit_code == 0 and outcome.not_released != NOT_ASKED_FOR:
         return f"{_verdict_of_run(report)} Nothing was released."
     return _verdict_of_run(report)

@@ -46,18 +46,17 @@ class TunedSettings:
 
     use: TunedUse = TunedUse.NONE  # for the version that is served
     settings: Settings | None = None
-    version: int | None = None  # the measured one, if known
+    version: int | None = None  # the measured one
 
     @property
     def note(self) -> str:
         """A note on them for the user; empty if nothing was measured."""
-        of = "another version" if self.version is None else f"version {self.version}"
         notes = {
             TunedUse.MEASURED: f"batching and instances are those that tune measured for these files: {self.settings}",
-            TunedUse.CARRIED_OVER: f"batching and instances are carried over from {of}, which has the same inputs and "
-            f"outputs: {self.settings}; measure them again with tune",
-            TunedUse.LEFT_OUT: f"tune measured {of}, which has other inputs and outputs: its settings "
-            f"({self.settings}) are not used; measure again with tune",
+            TunedUse.CARRIED_OVER: f"batching and instances are carried over from version {self.version}, which has "
+            f"the same inputs and outputs: {self.settings}; measure them again with tune",
+            TunedUse.LEFT_OUT: f"tune measured version {self.version}, which has other inputs and outputs: its "
+            f"settings ({self.settings}) are not used; measure again with tune",
         }
         return notes.get(self.use, "")
 

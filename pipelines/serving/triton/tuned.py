@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paritygate.codec import from_data
-from paritygate.errors import InputFileError
-from paritygate.files import parse_json
+from paritygate.files import corrupt_errors, parse_json
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.triton.settings import Settings, TunedSettings, TunedUse
 from paritygate.signature import Signature
@@ -20,8 +19,8 @@ class Tuned:
 
     digest: str  # of the variant
     settings: Settings
-    signature: Signature | None = None  # under the server's names; None from an older version of `tune`
-    version: int | None = None  # the release; None likewise
+    signature: Signature  # under the server's names
+    version: int  # the release
 
     def for_variant(self, digest: str, signature: Signature) -> TunedSettings:
         """Return the settings and their use for a variant, by its files, or its inputs and outputs on servers."""
@@ -35,10 +34,5 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
     content = place.read(f"{name}/{TUNED_FILE}")
     if content is None:
         return None
-    try:
-        data = parse_json(content)
-        optional = {name: data.get(name) for name in ("signature", "version")}
-        return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"], **optional})
-    except (ValueError, KeyError, TypeError) as err:
-        msg = f"{name}/{TUNED_FILE} is corrupt: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint="remove it, or measure again with tune") from err
+    with corrupt_errors(f"{name}/{TUNED_FILE}", hint="remove it, or measure again with tune"):
+        return from_data(Tuned, parse_json(content))

@@ -14,7 +14,7 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.engine.settings import EngineSettings, ProfileShapes
 from paritygate.errors import InputFileError
-from paritygate.files import read_json, write_json_atomically
+from paritygate.files import corrupt_errors, read_json, write_json_atomically
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 
@@ -50,14 +50,5 @@ class EngineRecord:
         if not path.is_file():
             msg = f"{engine} has no {RECORD_FILE} beside it, which lists its inputs, precision and versions"
             raise InputFileError(msg, hint="give an unchanged engine", command="convert-and-validate build --run DIR")
-        try:
-            data = read_json(path)
-            # The name in version 0.1.0.
-            if isinstance(data, dict) and "census" in data:
-                data = {"dtype_counts": data["census"], **data}
-            return from_data(cls, data)
-        except ValueError as err:
-            msg = f"{path} is corrupt: {type(err).__name__}: {err}"
-            raise InputFileError(
-                msg, hint="build the engine again", command="convert-and-validate build --run DIR"
-            ) from err
+        with corrupt_errors(path, hint="build the engine again", command="convert-and-validate build --run DIR"):
+            return from_data(cls, read_json(path))

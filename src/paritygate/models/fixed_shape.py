@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
-from paritygate.files import read_json, write_json_atomically
+from paritygate.files import corrupt_errors, read_json, write_json_atomically
 from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
 
 FIXED_SHAPE_FILE = "fixed-shape.json"
@@ -79,10 +79,8 @@ def read_fixed_shape(path: Path) -> FixedShape:
     again = "make the artifact again with: convert-and-validate export"
     if not path.is_file():
         raise InputFileError(f"the rule for fixed dims is missing: {path}", hint=again)
-    try:
+    with corrupt_errors(path, hint=again):
         return from_data(FixedShape, read_json(path))
-    except ValueError as err:
-        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=again) from err
 
 
 def _symbols(specs: Iterable[TensorSpec]) -> tuple[str, ...]:

@@ -17,9 +17,9 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.errors import ArtifactIntegrityError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, read_json, write_json_atomically
+from paritygate.files import corrupt_errors, digest_of_file, read_json, write_json_atomically
 from paritygate.importing import file_of_module, is_object_path, is_ours
 from paritygate.models.digest import digest_of_parameters
 from paritygate.models.source import ModelRef, SourceKind, load_source_object, source_files
@@ -83,12 +83,12 @@ def read_source_copy(folder: Path) -> SourceCopy:
         InputFileError: It is missing or corrupt, or names files outside of the code's folder.
     """
     path = folder / SOURCE_FILE
-    try:
+    with corrupt_errors(path, OSError, hint=_AGAIN):
         data = read_json(path)
         check_names(data["files"])
         if not is_object_path(data["text"]):
             msg = f"{data['text']!r} is not a module:callable"
-            raise ValueError(msg)  # noqa: TRY301 - it is corrupt like the others
+            raise ValueError(msg)
         return SourceCopy(
             text=str(data["text"]),
             kind=SourceKind(data["kind"]),
@@ -96,8 +96,6 @@ def read_source_copy(folder: Path) -> SourceCopy:
             rename=dict(data["rename"]),
             files=dict(data["files"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        raise InputFileError(f"{path} is corrupt: {type(err).__name__}: {err}", hint=_AGAIN) from err
 
 
 def is_source_copy(source: ModelRef) -> bool:

@@ -118,14 +118,6 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path, record: EngineRecord
     assert EngineRecord.load(tmp_path / ENGINE_FILE) == record
 
 
-def test_a_record_of_0_1_0_is_read(tmp_path: Path) -> None:
-    _RECORD.save(tmp_path / ENGINE_FILE)
-    path = tmp_path / RECORD_FILE
-    path.write_text(path.read_text(encoding="utf-8").replace("dtype_counts", "census"), encoding="utf-8")
-
-    assert EngineRecord.load(tmp_path / ENGINE_FILE) == _RECORD
-
-
 def test_an_engine_without_its_record_is_refused(tmp_path: Path) -> None:
     engine = tmp_path / ENGINE_FILE
 

@@ -37,6 +37,7 @@ def _request(**parts: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON data
         ({}, {"variables": {"A": "2"}}, "the environment variable A changed"),
         ({}, {"here": "/b"}, 'the folder that the command is called in changed ("/a" -> "/b")'),
         ({"args": {"job": {"samples": "s" * 99}}}, {"args": {"job": {"samples": "t"}}}, "samples changed"),
+        ({"args": {"is_fit_known": True, "ties": {"a": "b"}}}, {"args": {"is_fit_known": False, "ties": {}}}, ""),
         ({}, {}, ""),
     ],
 )

@@ -340,9 +340,9 @@ def test_a_recording_whose_chunk_was_tampered_with_is_not_measured(bench: Bench,
     [
         ("{", "record.json is corrupt"),
         ("[]", "record.json is corrupt"),
-        ('{"format": 2}', "record.json is corrupt: its digest is missing"),
+        ('{"format": 3}', "record.json is corrupt: its digest is missing"),
         ("[" * 100_000, "record.json is corrupt"),
-        ('{"format": 99}', "record.json has format 99 (allowed: 2)"),
+        ('{"format": 99}', "record.json has format 99 (allowed: 3)"),
     ],
 )
 def test_a_damaged_recording_is_a_corrupt_input_file(bench: Bench, content: str, message: str) -> None:

@@ -45,6 +45,15 @@ class _Net(torch.nn.Module):
         return self.linear(x) + self.offset
 
 
+class _WithPart(_Net):
+    def __init__(self, part: torch.nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(self.linear(x))
+
+
 @pytest.fixture
 def traces(desk: Desk) -> Desk:
     """A module, a trace of it, and one that answers otherwise."""
@@ -77,15 +86,39 @@ def test_outputs_without_names_are_those_of_the_other_side_or_called_by_their_or
     assert called.data["probes"]["asked"]["fresh"]["error"] == ""
 
 
-@pytest.mark.parametrize(("dropout", "code"), [(0.0, 0), (0.5, 1)])
-def test_a_candidate_in_train_mode_is_measured_in_train_mode(traces: Desk, dropout: float, code: int) -> None:
-    net = torch.nn.Sequential(_Net(), torch.nn.Dropout(dropout))
-    torch.jit.script(net.train()).save(str(traces.folder / "train.pt"))
+@pytest.mark.parametrize(
+    ("part", "save", "names"),
+    [
+        (torch.nn.Dropout(0.0), "script", None),
+        (torch.nn.Dropout(0.5), "script", "part: Dropout"),
+        (torch.nn.BatchNorm1d(3), "script", "part: BatchNorm1d"),
+        (torch.nn.Dropout(0.5), "trace", "dropout"),
+        (torch.nn.Dropout(0.5), "export", "dropout"),
+        (torch.nn.BatchNorm1d(3), "export", "batch_norm"),
+    ],
+)
+def test_a_candidate_in_train_mode_is_measured_in_train_mode(
+    traces: Desk, part: torch.nn.Module, save: str, names: str | None
+) -> None:
+    net = _WithPart(part).train()
+    rows = torch.zeros(2, 4)
+    if save == "export":
+        dims = ({0: torch.export.Dim("batch", min=2)},)
+        torch.export.save(torch.export.export(net, (rows,), dynamic_shapes=dims), traces.folder / "train.pt2")
+    else:
+        made = torch.jit.script(net) if save == "script" else torch.jit.trace(net, rows, check_trace=False)  # type: ignore[no-untyped-call]
+        made.save(str(traces.folder / "train.pt"))
+    models = ("right.pt", "train.pt2" if save == "export" else "train.pt", "--samples", "inputs.npz")
 
-    called = traces.json("compare", "net:load", "train.pt", "--samples", "inputs.npz", "--probes", "none")
+    compared = traces.json("compare", *models, "--probes", "none")
+    diagnosed = traces.json("diagnose", *models)
 
-    assert (called.code, called.data["verdict"]) == (code, "fail" if code else "pass")
-    assert any("train mode" in note for note in called.data["notes"])
+    verdict, outcome = ("fail", "train_mode") if names else ("pass", "equal")
+    assert (compared.data["verdict"], diagnosed.data["outcome"]) == (verdict, outcome)
+    assert any("train mode" in note for note in compared.data["notes"])
+    assert [cause["kind"] for cause in compared.data["causes"]] == ["training_mode"] * bool(names)
+    causes = [cause["words"] for cause in compared.data["causes"]] + [diagnosed.data["words"]] * bool(names)
+    assert all(words[0]["values"]["names"] == names for words in causes)
 
 
 def test_a_reference_in_train_mode_is_run_in_eval_mode(traces: Desk) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
 _WRONG: tuple[object, ...] = (None, True, -1, 1e300, "text", [], ["text"], {}, {"text": 1}, [[[]]], "\ud800", 10**400)
-_OF_0_1_0 = Path(__file__).parents[1] / "repository/of_0_1_0/repository"
 # What reads each file, quickest first.
 _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "evidence.json": (
@@ -293,28 +291,6 @@ def test_a_wrong_type_is_named_with_its_place(
     assert called.code in {2, 5}
     assert message in called.err
     assert "\nhint: " in called.err
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("alias", {}, "alias is {}, not text"),
-        ("who", 3, "who is 3, not text"),
-        ("version", "1", "version is '1', not a whole number (and 1 more)"),
-    ],
-)
-def test_a_wrong_type_in_a_record_of_0_1_0_is_named(
-    desk: Desk, field: str, value: object, message: str, tmp_path: Path
-) -> None:
-    repository = tmp_path / "repository"
-    shutil.copytree(_OF_0_1_0, repository)
-    path = repository / "log/tiny/000001.json"
-    path.write_text(json.dumps(_edited(json.loads(path.read_bytes()), (field,), value)), encoding="utf-8")
-
-    called = desk.call("show", "tiny", "--repository", str(repository))
-
-    assert called.code == 5, str(called)
-    assert f"000001.json is not a record that this version of paritygate can read: {message}\nhint: " in called.err
 
 
 def test_evidence_of_another_run_with_a_wrong_type_shows_no_failure(measured: Desk, tmp_path: Path) -> None:

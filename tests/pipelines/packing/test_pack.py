@@ -552,7 +552,7 @@ def test_another_file_in_its_place_is_left_alone_and_an_older_pack_is_not(packed
     refused = packed.call("pack", "--run", str(packed.run_folder), "--output", "p.tar")
     _pack(packed, "--output", "again.tar")
 
-    assert refused.code == 5
+    assert refused.code == 2
     assert "p.tar exists and is not a pack of this run, so it is not overwritten" in refused.err
     assert (packed.folder / "p.tar").read_bytes() == b"mine"
     (packed.run_folder / "notes.txt").touch()

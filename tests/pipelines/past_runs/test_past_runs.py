@@ -411,6 +411,26 @@ def test_a_run_that_is_open_stays(desk: Desk) -> None:
     assert not second.exists()
 
 
+@pytest.mark.parametrize("place", ["notes.txt", "notes/a.txt", "onnx-fp32/mine.onnx", "onnx-fp32/more/mine.onnx"])
+def test_a_run_with_a_file_of_the_users_stays_whole_and_says_so(desk: Desk, place: str) -> None:
+    second = _runs(desk)[1]
+    mine = second / place
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine", encoding="utf-8")
+    before = sorted(second.rglob("*"))
+
+    called = desk.json("clean", "tiny", "--keep", "0", "--yes")
+
+    (why,) = (run["why"] for run in called.data["kept"] if run["run"] == second.name)
+    assert place.removesuffix("/a.txt") in why
+    assert sorted(second.rglob("*")) == before
+    mine.unlink()
+    for folder in {mine.parent, second / "notes", second / "onnx-fp32/more"} - {second, second / "onnx-fp32"}:
+        shutil.rmtree(folder, ignore_errors=True)
+    assert desk.call("clean", "tiny", "--keep", "0", "--yes").code == 0
+    assert not second.exists()
+
+
 def test_what_bears_no_marker_is_never_removed(desk: Desk) -> None:
     second, third = _runs(desk)[1:]
     (second / MARKER).unlink()

@@ -150,6 +150,39 @@ def test_a_file_that_appeared_beside_the_code_is_named_from_here(tmp_path: Path)
     assert "\nreused or done, as the run will show: the compared variants would be" in called.out
 
 
+@pytest.mark.thorough
+@pytest.mark.torch
+def test_a_changed_file_of_the_model_is_the_reason_for_each_conversion(tmp_path: Path) -> None:
+    desk = Desk(folder=tmp_path)
+    desk.samples()
+    desk.module("weights", "SEED = 3")
+    desk.module(
+        "net",
+        """
+        import torch
+        import weights
+
+
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                return {"logits": super().forward(x)}
+
+
+        def load():
+            torch.manual_seed(weights.SEED)
+            return Net(4, 3).eval()
+        """,
+    )
+    desk.module_spec("net:load", targets=["torchscript-fp32", "pt2-fp32"])
+    assert desk.call("run", "--no-promote", "spec.yaml").code == 0
+    desk.module("weights", "SEED = 4")
+
+    planned = _planned(desk)
+
+    # The second conversion would not check the samples again, but that is no reason.
+    assert [why for _, state, why in planned if state == "done"] == ["weights.py changed"] * 3
+
+
 def test_a_row_that_fails_by_a_stricter_limit_is_compared_again_as_was_said(desk: Desk) -> None:
     desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"max_abs_diff": 1.2e-3}})
 
@@ -225,7 +258,7 @@ def test_python_is_told_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
 
     plan = pg.plan("spec.yaml")
 
-    assert plan.is_all_taken_over
+    assert {job.would_be for job in plan.jobs} == {"taken over"}
     assert len(plan.jobs) == 6
 
 

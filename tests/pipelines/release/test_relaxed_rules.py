@@ -39,6 +39,7 @@ def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: De
     assert called.code == 2, str(called)
     assert f"checks less of onnx-fp16 than run {first} of the same source, which failed" in called.err
     assert "max_abs_diff is 0.1, and was 1e-12" in called.err
+    assert "default limits" not in called.err
     assert "reason: TEXT" in called.err
     assert desk.releases == []
 
@@ -106,6 +107,8 @@ def test_a_default_limit_that_it_passed_by_is_no_leave_to_declare_a_looser_one(d
 
     assert called.code == 2, str(called)
     assert "max_abs_diff is 0.5, and was 1e-12" in called.err
+    # The defaults themselves need none, so the message says why this limit does.
+    assert "passed by default limits" in called.err
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.validate.measure.drawing import Drawing, DrawnGrid, DrawnMaxima
+from paritygate.validate.measure.figures import Drawing, DrawnGrid, DrawnMaxima
 
 
 @pytest.fixture(scope="module")

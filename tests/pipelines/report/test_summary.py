@@ -62,13 +62,9 @@ def _output(*, beyond: int | None = 1, row: str = "158") -> OutputResult:
 
 
 def _check(name: str, status: str = "fail", **parts: object) -> Check:
-    given = {
-        "detail": "4.53 > 0.062, worst at row '158'",
-        "output": "logits",
-        "measured": 4.53,
-        "limit": 0.062,
-        **parts,
-    }
+    given = {"output": "logits", "measured": 4.53, "limit": 0.062, **parts}
+    if not {"detail", "words"} & parts.keys():
+        given["words"] = say("above", measured=4.53, limit=0.062) + say("text", text=", worst at row '158'")
     return Check(name=name, status=status, **given)  # type: ignore[arg-type]  # fields by name
 
 
@@ -115,7 +111,12 @@ def test_names_that_only_the_candidate_has_are_no_more_outputs_of_the_model() ->
         (_check("max_row_rel_diff", measured=0.9), "1 of 161 rows differs (row '7'): 0.9 of the row against a limit"),
         (_check("mean_abs_diff"), "the mean difference is 4.53 against a limit of 0.062"),
         (
-            _check("min_cosine_similarity", detail="0.5 < 0.9, lowest at row 'a'", measured=0.5, limit=0.9),
+            _check(
+                "min_cosine_similarity",
+                words=say("below_limit", measured=0.5, limit=0.9) + say("text", text=", lowest at row 'a'"),
+                measured=0.5,
+                limit=0.9,
+            ),
             "min_cosine_similarity is 0.5 against a limit of at least 0.9, lowest at row 'a'",
         ),
         (_check("finite", detail="3 values are NaN"), "3 values are NaN"),
@@ -258,7 +259,7 @@ def test_figures_are_mismatches_and_the_share_of_the_nearest_limit() -> None:
     )  # fmt: skip
     checks = (_check("max_abs_diff", "pass", measured=0.031), _check("mean_abs_diff", "pass", measured=0.001))
     ((verdict, _, mismatches, share),) = comparison_summary(
-        _result(*checks, verdict="pass", decisions={"logits": decision})
+        _result(*checks, verdict="pass", decisions={"logits": decision}, mismatches=3)
     ).rows
 
     assert (verdict.text, mismatches.text, share.text) == ("pass", "3", "50 %")

@@ -39,21 +39,6 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _of_schema_1(version: int, alias: str | None = None) -> bytes:
-    data = {
-        "schema": 1,
-        "kind": "released",
-        "time": _TIME,
-        "version": version,
-        "alias": alias,
-        "manifest": f"sha256:{version:064x}",
-        "reason": "",
-        "who": "",
-        "host": "",
-    }
-    return json.dumps(data, indent=2).encode()
-
-
 def _sha256(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
@@ -202,48 +187,6 @@ def test_the_loss_of_the_newest_record_cannot_be_found(tmp_path: Path) -> None:
     assert len(read_records(tmp_path, "m")) == 1
 
 
-def test_a_record_after_those_of_schema_1_names_the_bytes_of_the_last(tmp_path: Path) -> None:
-    _log(tmp_path, 1).parent.mkdir(parents=True)
-    _write(_log(tmp_path, 1), _of_schema_1(1, "prod"))
-    _write(_log(tmp_path, 2), _of_schema_1(2))
-
-    _append(tmp_path, _moved(prod=2))
-
-    first, second, third = read_records(tmp_path, "m")
-    assert (first.schema, first.version, first.aliases) == (1, 1, {"prod": 1})
-    assert (second.version, second.aliases, second.predecessor) == (2, {}, None)
-    assert third.predecessor == second.digest == _sha256(_log(tmp_path, 2).read_bytes())
-
-
-def test_an_edit_of_the_last_record_of_schema_1_is_found_by_the_first_of_schema_2(tmp_path: Path) -> None:
-    _log(tmp_path, 1).parent.mkdir(parents=True)
-    _write(_log(tmp_path, 1), _of_schema_1(1))
-    _append(tmp_path, _moved(prod=1))
-    _write(_log(tmp_path, 1), _of_schema_1(1) + b"\n")
-
-    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the record before it"):
-        read_records(tmp_path, "m")
-
-
-def test_a_record_of_schema_1_cannot_stand_after_one_of_schema_2(tmp_path: Path) -> None:
-    _append(tmp_path, _released(1))
-    _write(_log(tmp_path, 2), _of_schema_1(2))
-
-    with pytest.raises(RepositoryError, match=r"000002\.json has schema 1, but the record before it has 2"):
-        read_records(tmp_path, "m")
-
-
-def test_a_move_of_schema_1_names_its_version_by_the_alias(tmp_path: Path) -> None:
-    _log(tmp_path, 1).parent.mkdir(parents=True)
-    _write(_log(tmp_path, 1), _of_schema_1(1))
-    moved = {**json.loads(_of_schema_1(1, "prod")), "kind": "alias_moved", "manifest": None}
-    _write(_log(tmp_path, 2), json.dumps(moved).encode())
-
-    record = read_records(tmp_path, "m")[1]
-
-    assert (record.kind, record.version, record.aliases) == (RecordKind.ALIAS_MOVED, None, {"prod": 1})
-
-
 def test_a_collected_release_is_read(tmp_path: Path) -> None:
     _append(tmp_path, _released(1), _released(2), Record(kind=RecordKind.COLLECTED, time=_TIME, version=1))
 
@@ -320,7 +263,7 @@ def test_files_that_are_no_records_are_ignored(tmp_path: Path) -> None:
         json.dumps(to_data(_released(1)) | {"version": True}),
         json.dumps(to_data(_released(1)) | {"aliases": ["prod"]}),
         json.dumps(to_data(_released(1)) | {"aliases": {"prod": None}}),
-        json.dumps({**json.loads(_of_schema_1(1)), "version": None}),
+        json.dumps({"schema": 1, "kind": "released", "version": 1, "alias": None}),
         "[" * 100_000,
     ],
 )

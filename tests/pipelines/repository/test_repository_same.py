@@ -22,6 +22,7 @@ from paritygate.pipelines.release.repository.release import promote
 from paritygate.pipelines.release.repository.rolled_back import RolledBackError
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import staging_folder
+from paritygate.pipelines.report.terminal.release import alias_of_same
 from paritygate.roots import Root
 
 Make = Callable[..., ReleaseCandidate]
@@ -67,6 +68,8 @@ def test_the_same_again_moves_an_alias_that_is_elsewhere(tmp_path: Path, same: M
 
     assert (again.is_new, again.version, again.record) == (False, 1, 3)
     assert (again.moved_from, again.is_older) == (2, True)
+    # A quiet run prints this too.
+    assert alias_of_same(again) == "; alias prod was moved back from 2 to 1"
     record = read_records(tmp_path, "klue-sts")[-1]
     assert (record.kind, record.version, record.aliases) == (RecordKind.ALIAS_MOVED, None, {"prod": 1})
     assert (record.reason, record.who, record.host) == ("the better one after all", "kim", "box")
@@ -278,7 +281,7 @@ def test_of_several_that_are_the_same_the_one_at_the_alias_is_meant_and_otherwis
     tmp_path: Path, same: Make, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        # As 0.1.0 released, which did not look.
+        # As a race left it: two versions hold the same.
         patch.setattr("paritygate.pipelines.release.repository.release._same_release", lambda *_: (None, ()))
         promote(tmp_path, same())
         promote(tmp_path, same(alias=None))

@@ -168,14 +168,6 @@ def test_what_was_collected_is_no_release_any_more_and_in_no_past() -> None:
     assert state.pasts == {"prod": (1,)}
 
 
-def test_a_rollback_of_schema_1_may_go_anywhere_as_0_1_0_read_it() -> None:
-    anywhere = replace(_rolled_back(prod=2), schema=1)
-
-    state = state_of([_released(1, "prod"), _released(2), anywhere])
-
-    assert (state.aliases, state.pasts) == ({"prod": 2}, {"prod": (1,)})
-
-
 @pytest.mark.parametrize(
     ("records", "problem"),
     [

@@ -518,17 +518,16 @@ def test_a_record_of_a_newer_version_stops_readers_and_writers(root: Root, make_
             act()
 
 
-@pytest.mark.parametrize(("version", "schemas"), [("0_1_0", [1, 1, 1, 2]), ("0_2_0", [2] * 6)])
-def test_a_repository_of_an_earlier_version_is_read_and_continued(root: Root, version: str, schemas: list[int]) -> None:
+def test_a_repository_of_an_earlier_version_is_read_and_continued(root: Root) -> None:
     # The one of 0.2.0 has three releases, a rollback from 3 to 2, and canary at 3.
-    old = Path(__file__).with_name(f"of_{version}") / "repository"
+    old = Path(__file__).with_name("of_0_2_0") / "repository"
     for path in sorted(path for path in old.rglob("*") if path.is_file()):
         _write(root, path.relative_to(old).as_posix(), path.read_bytes())
     before = list_models(root)[0].aliases["prod"]
 
     assert all(verify_release(root, "tiny", number).is_intact for number in (1, 2, 3))
     assert roll_back(root, "tiny").version == before - 1
-    assert [record.schema for record in read_records(root, "tiny")] == schemas
+    assert [record.schema for record in read_records(root, "tiny")] == [2] * 6
 
 
 @pytest.mark.parametrize("at", ["model.onnx", "evidence.json", "manifest.json", "000002.json"])

@@ -103,6 +103,25 @@ def test_an_unknown_packaged_spec_is_wrong_usage(desk: Desk) -> None:
     assert called.err == "error: no file or packaged spec is named 'klue-st'\nhint: did you mean 'klue-sts'?\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"spec": {}}', "holds a run of another version of paritygate (schema None, supported: 2)"),
+        ('{"schema": 99, "spec": {}}', "holds a run of another version of paritygate (schema 99, supported: 2)"),
+        ("[]", "spec.json is corrupt: list indices"),
+        ("{}", "spec.json is corrupt: 'spec'"),
+    ],
+)
+def test_a_run_of_another_version_and_one_that_is_damaged_are_told_apart(desk: Desk, text: str, words: str) -> None:
+    assert desk.call("export", "spec.yaml").code == 0
+    (desk.run_folder / "spec.json").write_text(text, encoding="utf-8")
+
+    called = desk.call("choose", "--run", str(desk.run_folder))
+
+    assert called.code == 2
+    assert words in called.err
+
+
 def test_a_corrupt_onnx_source_is_an_input_error(desk: Desk) -> None:
     (desk.folder / "model.onnx").write_bytes(b"\x08\x09 this is not a model" * 100)
 
@@ -405,7 +424,7 @@ def test_folders_that_are_not_ours_are_left_alone(finished: Desk, tmp_path: Path
 
     called = desk.call("record", "--run", str(desk.run_folder))
 
-    assert called.code == 5
+    assert called.code == 2
     assert "was not made by paritygate, so it is not overwritten" in called.err
     assert (theirs / "notes.txt").read_text() == "mine"
 

@@ -20,7 +20,7 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
 from paritygate.validate.measure.decisions import Decision, Rule
-from paritygate.validate.measure.drawing import CELLS, FIRST_OCTAVE, Drawing
+from paritygate.validate.measure.figures import CELLS, FIRST_OCTAVE, Drawing
 from paritygate.validate.measure.histogram import Histogram
 from paritygate.validate.measure.limits import limits_for
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison

@@ -61,16 +61,6 @@ def _recording(folder: Path, profile: OutputProfile) -> Recording:
     )
 
 
-def test_a_recording_from_before_there_was_one_has_the_same_digest_as_then(tmp_path: Path) -> None:
-    profile = _profile(np.arange(4, dtype=np.float32).reshape(4, 1))
-    _recording(tmp_path, replace(profile, low=None, high=None)).save()
-
-    written = read_json(tmp_path / RECORD_FILE)
-
-    assert not {"low", "high"} & set(written["profiles"]["y"])
-    assert Recording.load(tmp_path).digest == written["digest"]
-
-
 def test_a_range_is_bound_by_the_digest_as_all_else_is(tmp_path: Path) -> None:
     profile = _profile(np.arange(4, dtype=np.float32).reshape(4, 1))
     recording = _recording(tmp_path, profile)

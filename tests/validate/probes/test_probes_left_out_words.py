@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _RANDOM = np.random.default_rng(3)
 _TABLE = _RANDOM.normal(size=(100, 4)).astype(np.float32)
 _LOOKUP = "(int64[B, S] x) => (float[B, 4] y) { r = Gather(t, k) y = ReduceMean<axes = [1], keepdims = 0>(r) }"
-# One of them stands in recordings of earlier versions alone.
-_KINDS = [kind for kind in DropKind if kind is not DropKind.ANY_ID]
 _PLAIN = "(float[B, 3] x) => (float[B, 3] y) { y = Tanh(x) }"
 # Far from zero next to nothing is divided by next to nothing; where both are the same, by zero.
 _UNSTEADY = "(float[B, 4] x) => (float[B, 4] y) { m = ReduceMean<axes=[1], keepdims=1>(x) d = Sub(x, m) y = Mul(d, w) }"
@@ -81,7 +79,7 @@ def _case(desk: ProbeDesk, kind: DropKind) -> tuple[onnx.ModelProto, Samples, st
     return desk.model(_PLAIN, {}), [{"x": _normal(4, 3)} for _ in range(4)], "values"
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", list(DropKind))
 def test_each_kind_is_counted_and_worded_apart(desk: ProbeDesk, kind: DropKind) -> None:
     model, samples, name = _case(desk, kind)
     declared = {"x": DeclaredRole(nan=False)} if kind is DropKind.NEVER_OCCURS else None
@@ -103,7 +101,7 @@ def test_each_kind_is_counted_and_worded_apart(desk: ProbeDesk, kind: DropKind) 
 
 def test_what_was_cut_for_want_of_rows_or_seconds_is_a_warning_and_nothing_else_is(desk: ProbeDesk) -> None:
     statuses = {}
-    for kind in _KINDS:
+    for kind in list(DropKind):
         model, samples, name = _case(desk, kind)
         allowance = _spent() if kind is DropKind.NO_TIME_LEFT else None
         max_rows = 4 if kind is DropKind.NO_ROWS_LEFT else 512

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from paritygate.codec import with_fields_of
 from paritygate.models.onnx.graph import attribute_of
 from paritygate.validate.probes.graph.constants import Constants
 from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
@@ -186,13 +187,5 @@ def _checked(value: _Value) -> _Value | None:
 
 
 def _division(value: _Value) -> Division | None:
-    if value.step < 2:  # noqa: PLR2004 - nothing is divided
-        return None
-    return Division(
-        step=value.step,
-        scale=value.scale,
-        offset=value.offset,
-        columns=value.columns,
-        is_float=value.is_float,
-        is_computed=value.is_computed,
-    )
+    # By less than 2, nothing is divided.
+    return None if value.step < 2 else with_fields_of(Division, value)  # noqa: PLR2004 - as above

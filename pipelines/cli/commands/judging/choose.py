@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 
 if TYPE_CHECKING:
     from paritygate.pipelines.spec.limits import Preference
@@ -28,16 +29,14 @@ if TYPE_CHECKING:
     metavar="DEVICE",
     help="The device that it will run on, such as cpu. Only variants verified and measured there count.",
 )
-@shared.verbose_option
-@shared.json_option
+@output_options("verbose", "json")
 def command(
     *,
     run_folder: Path | None,
     constraints: tuple[str, ...],
     prefer: Preference | None,
     devices: tuple[str, ...],
-    verbose: bool,
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Show which variant of a validated and benchmarked run to serve, and why. Nothing is released.
 
@@ -54,16 +53,14 @@ def command(
         --constraint latency_p95_ms=20
     """
     from paritygate.pipelines.choice.choose import choose_stage
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.report.terminal.choice import exit_code_of_choice, print_choice
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.spec.limits import parse_constraints
 
     limits = parse_constraints(constraints)
     run = shared.open_given_run(run_folder, "run or validate")
     wanted = prefer or (None if run.resolved.spec.promote.prefer else "fastest")
     choice = choose_stage(run, devices=devices or None, prefer=wanted, limits=limits)
-    print_choice(choice, run, Shown(is_verbose=verbose, to_stderr=json_target == "-"))
+    print_choice(choice, run, output)
     code = exit_code_of_choice(choice)
-    write_json(json_target, {"schema_version": 1, "exit_code": code, "run": str(run.folder), **choice.to_json()})
+    output.write({"exit_code": code, "run": str(run.folder), **choice.to_json()})
     return code

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.engine_options import compare_with, engine_of, engine_options
-from paritygate.pipelines.cli.formats import Result, format_option, report_option
-from paritygate.pipelines.cli.own_path import OwnPath
+from paritygate.pipelines.cli.formats import Result, result_options
+from paritygate.pipelines.cli.places import OwnPath, WrittenPath
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 if TYPE_CHECKING:
     # Read by type checkers alone: a comparison of files loads no repository.
     from paritygate.pipelines.compare.job import ComparisonJob
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.roots import Root
 
 _ABOUT_PLACE = (
@@ -73,7 +71,7 @@ class _InSections(click.Command):
 )
 @click.option(
     "--repair",
-    type=shared.WrittenPath(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="If CANDIDATE, in FP16 or INT8, fails: write a file made from REFERENCE here, with some operators in FP32.",
 )
@@ -91,7 +89,7 @@ class _InSections(click.Command):
 )
 @click.option(
     "--out",
-    type=shared.WrittenPath(dir_okay=False, path_type=Path),
+    type=WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The file of the part, for --shard. An existing part is not made again.",
 )
@@ -121,11 +119,7 @@ class _InSections(click.Command):
 @shared.repository_option
 @shared.time_limit_option
 @shared.memory_limit_option
-@shared.quiet_option
-@shared.verbose_option
-@format_option
-@report_option
-@shared.json_option
+@result_options(has_report=True)
 def command(
     reference: str,
     candidate: str,
@@ -150,12 +144,8 @@ def command(
     endpoint_json: Path | None,
     max_answer_mb: float | None,
     repository: Root,
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    form: str,
-    reports: tuple[Path, ...],
-    json_target: str | None,
+    time_limit_s: float,
+    written: Result,
     **options: object,
 ) -> int:
     """Compare CANDIDATE with REFERENCE on the same samples and give a verdict.
@@ -182,7 +172,6 @@ def command(
         http://127.0.0.1:8000/v2/models/model --samples inputs.npz
     """
     from paritygate.models.json_mapping import read_json_mapping
-    from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import ComparisonJob, compare
     from paritygate.pipelines.compare.models import check_mapping_is_used
@@ -193,8 +182,6 @@ def command(
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
 
-    written = Result(form=form, json_target=json_target, reports=reports)
-    shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
     values = values_of_options(options)
     inputs = shared.samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
@@ -221,22 +208,23 @@ def command(
     )
     without = {"--shard": shard_text, "--out": out, "--repair": repair}
     if (by_workers := engine_of(engine, workers, ray_address, without)) is not None:
-        return compare_with(by_workers, job, written, shown, time_limit=time_limit)
+        return compare_with(by_workers, job, written, time_limit_s=time_limit_s)
     if shard_text is not None or out is not None:
-        if reports or repair is not None or form != "text":
-            raise _no_verdict("--repair" if repair is not None else "--report" if reports else f"--format {form}")
-        return _measure_shard(job, shard_text, out, time_limit=time_limit, quiet=quiet, json_target=json_target)
+        if written.reports or repair is not None or written.form != "text":
+            named = "--report" if written.reports else f"--format {written.form}"
+            raise _no_verdict("--repair" if repair is not None else named)
+        return _measure_shard(job, shard_text, out, time_limit_s=time_limit_s, written=written)
     if repair is not None:
         from paritygate.pipelines.repair.pair import check_repair
 
         check_repair(job, repair)
-    with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
-        result = compare(job, time_limit_s=time_limit, progress=progress)
+    with written.shown.progress(Path(candidate).name) as progress, stage(progress, "comparing") as did:
+        result = compare(job, time_limit_s=time_limit_s, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
-    written.show_comparison(result, shown, job)
+    written.show_comparison(result, job)
     if repair is not None and result.verdict == "fail":
-        _repair(job, repair, time_limit_s=time_limit, shown=shown)
-    elif repair is not None and not quiet:
+        _repair(job, repair, time_limit_s=time_limit_s, written=written)
+    elif repair is not None and not written.shown.is_quiet:
         print_lines([f"--repair made nothing, because the verdict is {result.verdict}"], err=True)
     return result.exit_code
 
@@ -249,10 +237,9 @@ def _no_verdict(option: str) -> UsageError:
 
 
 def _measure_shard(
-    job: ComparisonJob, text: str | None, out: Path | None, *, time_limit: float, quiet: bool, json_target: str | None
+    job: ComparisonJob, text: str | None, out: Path | None, *, time_limit_s: float, written: Result
 ) -> int:
     """Measure one shard, and print where its part is."""
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.compare.shards.shard import measure_shard, parse_shard
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import print_lines
@@ -262,26 +249,25 @@ def _measure_shard(
         msg = "--out is the file of a shard, but --shard is missing" if text is None else "--shard needs --out FILE"
         raise UsageError(msg, hint="write for example --shard 1/7 --out part-1.json")
     shard = parse_shard(text)
-    with progress_of(job.candidate.name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
-        result = measure_shard(job, shard, out, time_limit_s=time_limit, progress=progress)
+    with written.shown.progress(job.candidate.name) as progress, stage(progress, "comparing") as did:
+        result = measure_shard(job, shard, out, time_limit_s=time_limit_s, progress=progress)
         did(f"compared {counted(result.rows, 'row')}")
-    write_json(json_target, {"schema_version": 1, **to_data(result)})
+    written.shown.write(result)
     where = f"batches {result.first + 1} to {result.last}" if result.first < result.last else "no batch"
     made = "is unchanged" if result.is_unchanged else "is written"
     lines = [f"{out} {made}: shard {shard}, {where} of {result.batches}"]
-    if not quiet:
+    if not written.shown.is_quiet:
         parts = shlex.quote(str(out)) if shard.of == 1 else f"{shlex.quote(str(out))} ..."
         lines.append(f"next, when all {counted(shard.of, 'part')} are there: convert-and-validate merge {parts}")
-    print_lines(lines, err=json_target == "-")
+    print_lines(lines, err=written.shown.to_stderr)
     return 0
 
 
-def _repair(job: ComparisonJob, folder: Path, *, time_limit_s: float, shown: Shown) -> None:
-    from paritygate.pipelines.cli.console import progress_of
+def _repair(job: ComparisonJob, folder: Path, *, time_limit_s: float, written: Result) -> None:
     from paritygate.pipelines.repair.pair import repair_pair
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.report.terminal.repair import repair_lines
 
-    with progress_of("repair", is_quiet=shown.is_quiet) as progress:
+    with written.shown.progress("repair") as progress:
         repaired = repair_pair(job, folder, time_limit_s=time_limit_s, progress=progress)
-    print_lines(list(repair_lines(repaired)), err=shown.to_stderr)
+    print_lines(list(repair_lines(repaired)), err=written.shown.to_stderr)

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import (
-    WrittenPath,
-    check_suffix,
-    open_given_run,
-    run_and_root_options,
-    two_file_options,
-)
-from paritygate.pipelines.cli.own_path import OwnPath
+from paritygate.pipelines.cli.options import open_given_run, run_and_root_options, two_file_options
+from paritygate.pipelines.cli.output import Output
+from paritygate.pipelines.cli.places import OwnPath, WrittenPath, check_suffix
 
 if TYPE_CHECKING:
     from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
@@ -67,10 +62,8 @@ def command(
     report: Path | None,
     node_data: Path | None,
     read: Callable[[str], SampleSource],
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Name the operators at which the model CANDIDATE parts from the model REFERENCE.
 
@@ -90,7 +83,6 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import diagnose, name_of, request_of
     from paritygate.pipelines.diagnose.explorer import explorer_command, write_node_data
     from paritygate.pipelines.report.divergence_page import write_divergence_page
@@ -106,18 +98,18 @@ def command(
         msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME (expected one of them)"
         raise UsageError(msg, hint="see convert-and-validate diagnose --help")
     request = _checked(request, minimal, with_inputs=with_inputs, node_data=node_data)
-    with progress_of("diagnose", is_quiet=quiet) as progress:
-        divergence = diagnose(request, progress, time_limit_s=time_limit)
-    if json_target != "-":
-        print_divergence(divergence, is_verbose=verbose)
+    with output.progress("diagnose") as progress:
+        divergence = diagnose(request, progress, time_limit_s=time_limit_s)
+    if not output.to_stderr:
+        print_divergence(divergence, is_verbose=output.is_verbose)
         print_minimal(divergence.minimal, minimal)
     files = {"reference": name_of(request.reference), "candidate": name_of(request.candidate)}
     if report is not None:
         write_divergence_page(divergence, report, **files)
     if node_data is not None:
         write_node_data(divergence, node_data)
-        print_node_data(explorer_command(node_data, request.candidate.path), to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **files, **to_data(divergence)})
+        print_node_data(explorer_command(node_data, request.candidate.path), to_stderr=output.to_stderr)
+    output.write({**files, **to_data(divergence)})
     return 0 if divergence.outcome == EQUAL else 1
 
 

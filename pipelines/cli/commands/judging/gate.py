@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import RepositoryPlace, open_given_run, output_options, root_option, run_option
+from paritygate.pipelines.cli.options import open_given_run, root_option, run_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import RepositoryPlace
 from paritygate.roots import Root
 
 
@@ -45,7 +46,7 @@ from paritygate.roots import Root
     help="The repository of the release instead of the spec's.",
 )
 @root_option
-@output_options
+@output_options()
 def command(
     *,
     run_folder: Path | None,
@@ -54,9 +55,7 @@ def command(
     allowed: tuple[str, ...],
     repository: Root | None,
     root: Path,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Fail if a variant of a run is worse than the released one by more than a factor.
 
@@ -72,25 +71,22 @@ def command(
       convert-and-validate gate \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
     """
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.regression import FIRST_RELEASE, compare_with_release, first_release
     from paritygate.pipelines.release.repository.inspect import show
     from paritygate.pipelines.release.repository_of_run import repository_of
     from paritygate.pipelines.report.terminal.gate import print_held
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.spec.against import parse_factors
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     in_force = parse_factors(factors)
     run = open_given_run(run_folder, "run or validate")
     place = repository or repository_of(run, root)
     first = first_release(run, place, in_force) if FIRST_RELEASE in allowed else None
     if first is not None:
-        print_held(first, shown)
-        write_json(json_target, to_data(first))
+        print_held(first, output)
+        output.write(first)
         return first.exit_code
     released = show(place, run.resolved.name, against)
     comparison = compare_with_release(run, released, in_force, allowed=allowed)
-    print_held(comparison, shown)
-    write_json(json_target, to_data(comparison))
+    print_held(comparison, output)
+    output.write(comparison)
     return comparison.exit_code

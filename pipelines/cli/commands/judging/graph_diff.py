@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paritygate.pipelines.cli.options import two_file_options
+from paritygate.pipelines.cli.output import Output
 
 if TYPE_CHECKING:
     from paritygate.validate.samples.source import SampleSource
@@ -35,10 +36,8 @@ def command(
     samples: str,
     tolerance: float,
     read: Callable[[str], SampleSource],
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Match the nodes of the ONNX files A and B by the values that they compute.
 
@@ -54,15 +53,14 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.models.source import SourceKind
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import graph_diff, request_of
     from paritygate.pipelines.report.terminal.divergence import print_graph_diff
 
     request = request_of(a, b, read(samples), kinds={SourceKind.ONNX})
-    with progress_of("graph-diff", is_quiet=quiet) as progress:
-        diff = graph_diff(request, tolerance, progress, time_limit_s=time_limit)
-    if json_target != "-":
-        print_graph_diff(diff, is_verbose=verbose)
+    with output.progress("graph-diff") as progress:
+        diff = graph_diff(request, tolerance, progress, time_limit_s=time_limit_s)
+    if not output.to_stderr:
+        print_graph_diff(diff, is_verbose=output.is_verbose)
     files = {"a": str(request.reference.path), "b": str(request.candidate.path)}
-    write_json(json_target, {"schema_version": 1, "files": files, **to_data(diff)})
+    output.write({"files": files, **to_data(diff)})
     return 0 if diff.is_equal else 1

@@ -6,25 +6,16 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.formats import Result, format_option, report_option
-from paritygate.pipelines.cli.options import json_option, quiet_option, verbose_option
+from paritygate.pipelines.cli.formats import Result, result_options
 
 
 @click.command("merge")
 @click.argument("parts", nargs=-1, required=True, metavar="PART...", type=click.Path(path_type=Path))
-@quiet_option
-@verbose_option
-@format_option
-@report_option
-@json_option
+@result_options(has_report=True)
 def command(
     parts: tuple[Path, ...],
     *,
-    quiet: bool,
-    verbose: bool,
-    form: str,
-    reports: tuple[Path, ...],
-    json_target: str | None,
+    written: Result,
 ) -> int:
     """Merge the parts that `compare --shard` wrote, and give the verdict.
 
@@ -39,8 +30,6 @@ def command(
     """
     from paritygate.pipelines.compare.shards.merged import merge_parts
 
-    written = Result(form=form, json_target=json_target, reports=reports)
-    shown = written.shown(quiet=quiet, verbose=verbose)
     job, result = merge_parts(parts)
-    written.show_comparison(result, shown, job)
+    written.show_comparison(result, job)
     return result.exit_code

@@ -8,13 +8,12 @@ import click
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli.options import (
-    json_option,
     memory_limit_option,
     open_given_run,
-    quiet_option,
     run_and_root_options,
     time_limit_option,
 )
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("repair")
@@ -29,16 +28,14 @@ from paritygate.pipelines.cli.options import (
 )
 @time_limit_option
 @memory_limit_option
-@quiet_option
-@json_option
+@output_options("quiet", "json")
 def command(
     run_folder: Path | None,
     *,
     variant: str | None,
     max_runs: int,
-    time_limit: float,
-    quiet: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Keep the fewest operators of a failed FP16 or INT8 variant in FP32, so that it is within its limits.
 
@@ -56,7 +53,6 @@ def command(
       convert-and-validate repair --variant onnx-fp16 \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.repair.repair import data_of_repair, exit_code_of_repair, repair
     from paritygate.pipelines.report.terminal.repair import print_repair
 
@@ -64,9 +60,9 @@ def command(
     if variant is None:
         msg = "repair needs --variant NAME"
         raise UsageError(msg, hint=f"name a variant that failed: {', '.join(run.resolved.target_names)}")
-    with progress_of("repair", is_quiet=quiet) as progress:
-        repaired = repair(run, variant, max_runs=max_runs, time_limit_s=time_limit, progress=progress)
-    if json_target != "-":
+    with output.progress("repair") as progress:
+        repaired = repair(run, variant, max_runs=max_runs, time_limit_s=time_limit_s, progress=progress)
+    if not output.to_stderr:
         print_repair(repaired)
-    write_json(json_target, data_of_repair(repaired))
+    output.write(data_of_repair(repaired))
     return exit_code_of_repair(repaired)

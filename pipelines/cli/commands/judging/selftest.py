@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import limit_options, output_options, probes_option, root_option
+from paritygate.pipelines.cli.options import limit_options, probes_option, root_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("selftest")
@@ -23,7 +24,7 @@ from paritygate.pipelines.cli.options import limit_options, output_options, prob
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of all choices; the spec's if absent.")
 @root_option
 @limit_options
-@output_options
+@output_options()
 def command(
     spec: str,
     *,
@@ -32,10 +33,8 @@ def command(
     probes: str | None,
     seed: int | None,
     root: Path,
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Plant faults into the model of SPEC, one at a time, and report which ones a validation would catch.
 
@@ -51,8 +50,6 @@ def command(
       convert-and-validate selftest klue-sts --fault mask-dropped \\
         --fault gelu-tanh --probes none --json selftest.json
     """
-    from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.selftest import print_selftest
     from paritygate.pipelines.run.workspace import new_run
     from paritygate.pipelines.selftest.mutations.mutation import chosen_mutations
@@ -60,14 +57,13 @@ def command(
     from paritygate.pipelines.spec.loading import load_spec_to_run
     from paritygate.validate.probes.catalogue import probes_named
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
-    options = SelftestOptions(mutations=chosen_mutations(faults), time_limit_s=time_limit)
+    options = SelftestOptions(mutations=chosen_mutations(faults), time_limit_s=time_limit_s)
     resolved = load_spec_to_run(spec, samples_path=samples_path)
     run = new_run(
         spec_of_selftest(resolved, probes=probes_named(probes), seed=seed), root=root, samples_path=samples_path
     )
-    with progress_of(resolved.name, is_quiet=quiet) as progress:
+    with output.progress(resolved.name) as progress:
         result = selftest_stage(run, options, progress)
-    print_selftest(result, run.folder / SELFTEST_PAGE, shown)
-    write_json(json_target, result.to_json())
+    print_selftest(result, run.folder / SELFTEST_PAGE, output)
+    output.write(result.to_json())
     return result.exit_code

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli import options as shared
-from paritygate.pipelines.cli.formats import Result, format_option
+from paritygate.pipelines.cli.formats import Result, result_options
 
 
 @click.command("validate")
@@ -22,19 +22,15 @@ from paritygate.pipelines.cli.formats import Result, format_option
 )
 @shared.device_option
 @shared.limit_options
-@format_option
-@shared.output_options
+@result_options()
 def command(
     *,
     run_folder: Path | None,
     probes: str | None,
     is_scratch: bool,
     device: str,
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    form: str,
-    json_target: str | None,
+    time_limit_s: float,
+    written: Result,
 ) -> int:
     """Compare every exported variant of a run with its recorded reference, and write evidence and reports.
 
@@ -46,7 +42,6 @@ def command(
       convert-and-validate validate \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
-    from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.report.terminal.run import print_outcome
     from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.validate import validate_stage
@@ -54,15 +49,13 @@ def command(
     from paritygate.text import echo
     from paritygate.validate.probes.catalogue import probes_named
 
-    written = Result(form=form, json_target=json_target)
-    shown = written.shown(quiet=quiet, verbose=verbose)
     named_probes = probes_named(probes)
     run = shared.open_given_run(run_folder, "export")
     left_out = [name for name in run.resolved.probes if named_probes is not None and name not in named_probes]
     # Fewer probes than in the spec are no evidence.
     run = replace(run, is_scratch=is_scratch or bool(left_out))
-    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
-        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=named_probes)
+    with written.shown.progress(run.resolved.name) as progress:
+        results = validate_stage(run, time_limit_s=time_limit_s, progress=progress, device=device, probes=named_probes)
     failures = run.failures()
     outcome = RunOutcome(
         run=run,
@@ -76,12 +69,12 @@ def command(
     )
     report = outcome.report()
     with written.printing():
-        print_outcome(outcome, report, shown)
+        print_outcome(outcome, report, written.shown)
         if left_out:
             echo(
                 f"note: the result is in {run.findings} and is not evidence, because probes of the spec were left out "
                 f"({', '.join(left_out)}); earlier evidence decides what may be released",
-                err=shown.to_stderr,
+                err=written.shown.to_stderr,
             )
     written.add_outcome(outcome, report)
     written.write({"schema_version": 1, "exit_code": outcome.exit_code, "runs": [outcome.to_json()]})

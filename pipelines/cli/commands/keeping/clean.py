@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, releases_option, root_option
+from paritygate.pipelines.cli.options import releases_option, root_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("clean")
@@ -19,7 +20,7 @@ from paritygate.pipelines.cli.options import json_option, releases_option, root_
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Remove it without asking.")
 @root_option
 @releases_option
-@json_option
+@output_options("json")
 def command(
     model: str | None,
     *,
@@ -29,12 +30,13 @@ def command(
     is_sure: bool,
     root: Path,
     repositories: tuple[Path, ...],
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Remove the old runs of MODEL or of all models, and with --cache the cached results of stages.
 
-    A run stays if it is in use or has a release. Releases are looked up below --root, in the specs of the runs, in
-    each --releases, and wherever the run was released. If one of these cannot be read, all runs of the model stay.
+    A run stays if it is in use, has a release or holds files of yours. Releases are looked up below --root, in the
+    specs of the runs, in each --releases, and wherever the run was released. If one of these cannot be read, all runs
+    of the model stay.
     The evidence of a failed variant stays, because later specs may not ask for less without a reason.
 
     Links are not followed, and other files in the cache folder stay.
@@ -48,7 +50,6 @@ def command(
     import sys
 
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.past_runs.cleaning import CleaningPlan, plan_cleaning, remove, shown_and_still_planned
     from paritygate.pipelines.report.terminal.past_runs import plan_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
@@ -64,7 +65,7 @@ def command(
         return plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)
 
     plan = planned()
-    to_stderr = json_target == "-"
+    to_stderr = output.to_stderr
     is_asked = not (is_dry or is_sure or plan.is_empty)
     if is_dry or is_asked:
         print_lines(plan_lines(plan, is_done=False), err=to_stderr)
@@ -77,5 +78,5 @@ def command(
     if not is_dry:
         plan = remove(plan)
         print_lines(plan_lines(plan, is_done=True), err=to_stderr)
-    write_json(json_target, {"schema_version": 1, "is_dry_run": is_dry, **plan.to_json()})
+    output.write({"is_dry_run": is_dry, **plan.to_json()})
     return 0

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, written_root_option
+from paritygate.pipelines.cli.options import written_root_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("unpack")
@@ -22,11 +23,8 @@ from paritygate.pipelines.cli.options import json_option, quiet_option, written_
     type=click.Path(path_type=Path),
     help="The run's samples on this machine, if the pack leaves them out.",
 )
-@quiet_option
-@json_option
-def command(
-    pack: Path, *, root: Path, folder: Path | None, samples: Path | None, quiet: bool, json_target: str | None
-) -> int:
+@output_options("quiet", "json")
+def command(pack: Path, *, root: Path, folder: Path | None, samples: Path | None, output: Output) -> int:
     """Restore the run in FILE, as pack wrote it, and print its folder. Every file is checked; no code in it is run.
 
     The stages of the run are then called with --run. They do run the code that came along, if the source or the
@@ -37,15 +35,14 @@ def command(
       convert-and-validate unpack klue-sts-20261120T101500Z-1a2b.paritygate.tar
       convert-and-validate unpack klue-sts.paritygate.tar --root elsewhere
     """
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.packing.restore import OwnInputs, unpack_run
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.pack import print_unpacked
     from paritygate.text import counted
 
-    with progress_of(pack.name, is_quiet=quiet) as progress, stage(progress, "unpacking") as did:
+    with output.progress(pack.name) as progress, stage(progress, "unpacking") as did:
         unpacked = unpack_run(pack, root=root, own=OwnInputs(folder=folder, samples=samples), progress=progress)
         did(f"restored {counted(len(unpacked.manifest.files), 'file')}")
-    print_unpacked(unpacked, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **unpacked.to_json()})
+    print_unpacked(unpacked, to_stderr=output.to_stderr)
+    output.write(unpacked.to_json())
     return 0

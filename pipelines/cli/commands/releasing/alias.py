@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
@@ -21,8 +22,7 @@ from paritygate.roots import Root
 @shared.if_current_option
 @shared.reason_option
 @shared.repository_option
-@shared.quiet_option
-@shared.json_option
+@output_options("quiet", "json")
 def command(
     model: str,
     name: str,
@@ -32,8 +32,7 @@ def command(
     if_current: int | None,
     reason: str,
     repository: Root,
-    quiet: bool,
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Point the alias NAME of MODEL, which is made where there is none, to a release whose files are verified first.
 
@@ -58,8 +57,7 @@ def command(
             repository, model, name, version, also=others, if_current=if_current, note=note, commit=commit
         ),
         reason=reason,
-        json_target=json_target,
-        is_quiet=quiet,
+        output=output,
     )
 
 

@@ -6,7 +6,8 @@ import shlex
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 _TWO, _MODEL_AND_TWO = 2, 3
@@ -15,9 +16,8 @@ _TWO, _MODEL_AND_TWO = 2, 3
 @click.command("diff")
 @click.argument("releases", nargs=-1, required=True, metavar="MODEL@RELEASE [MODEL@]RELEASE")
 @repository_option
-@verbose_option
-@json_option
-def command(releases: tuple[str, ...], *, repository: Root, verbose: bool, json_target: str | None) -> int:
+@output_options("verbose", "json")
+def command(releases: tuple[str, ...], *, repository: Root, output: Output) -> int:
     """Compare two releases: variants, inputs and outputs, rules, measured differences, speed and size.
 
     A release is MODEL@VERSION or MODEL@ALIAS; the second may leave out the model. MODEL RELEASE RELEASE works too. The
@@ -28,17 +28,14 @@ def command(releases: tuple[str, ...], *, repository: Root, verbose: bool, json_
       convert-and-validate diff klue-sts@1 klue-sts@2
       convert-and-validate diff klue-sts prod canary
     """
-    from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.diff import diff_releases
     from paritygate.pipelines.release.repository.inspect import show
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release_diff import print_diff
 
     was, now = (show(repository, model, which) for model, which in _two_releases(releases))
     difference = diff_releases(was, now)
-    print_diff(difference, Shown.of(quiet=False, verbose=verbose, json_target=json_target))
-    write_json(json_target, to_data(difference))
+    print_diff(difference, output)
+    output.write(difference)
     return difference.exit_code
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
+from paritygate.pipelines.cli.options import reason_option, repository_option
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
@@ -20,10 +21,8 @@ from paritygate.roots import Root
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @reason_option
 @repository_option
-@json_option
-def command(
-    model: str | None, *, keep: int, dry_run: bool, reason: str, repository: Root, json_target: str | None
-) -> int:
+@output_options("json")
+def command(model: str | None, *, keep: int, dry_run: bool, reason: str, repository: Root, output: Output) -> int:
     """Delete the releases of MODEL, or of all models, that neither an alias nor one of the last N records names.
 
     Each is recorded as collected before its files are deleted, so no alias moves there any more. A command that was
@@ -36,9 +35,7 @@ def command(
     """
     import platform
 
-    from paritygate.codec import to_data
     from paritygate.machine import user_name
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.repository.aliases import Note
     from paritygate.pipelines.release.repository.collection import collect
     from paritygate.pipelines.release.repository.inspect import list_models
@@ -48,7 +45,6 @@ def command(
     names = [summary.model for summary in list_models(repository)] if model is None else [model]
     models = [collect(repository, name, keep=keep, note=note, is_dry_run=dry_run) for name in names]
     for collection in models:
-        print_collection(collection, to_stderr=json_target == "-")
-    data = {"schema_version": 1, "repository": str(repository), "is_dry_run": dry_run}
-    write_json(json_target, {**data, "models": [to_data(collection) for collection in models]})
+        print_collection(collection, to_stderr=output.to_stderr)
+    output.write({"repository": str(repository), "is_dry_run": dry_run, "models": models})
     return 0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
 @click.command("list")
 @repository_option
-@json_option
-def command(*, repository: Root, json_target: str | None) -> int:
+@output_options("json")
+def command(*, repository: Root, output: Output) -> int:
     """List the models in a repository with their releases and aliases.
 
     \b
@@ -20,15 +20,11 @@ def command(*, repository: Root, json_target: str | None) -> int:
       convert-and-validate list
       convert-and-validate list --repository artifacts/repository --json -
     """
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.repository.inspect import list_models
     from paritygate.pipelines.report.terminal.release import print_repositories
 
     models = list_models(repository)
-    if json_target != "-":
+    if not output.to_stderr:
         print_repositories([repository])
-    write_json(
-        json_target,
-        {"schema_version": 1, "repository": str(repository), "models": [to_data(model) for model in models]},
-    )
+    output.write({"repository": str(repository), "models": models})
     return 0

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import WrittenRepositoryPlace
 from paritygate.roots import Root
 
 
@@ -16,7 +18,7 @@ from paritygate.roots import Root
     "--repository",
     "--to",
     "repository",
-    type=shared.WrittenRepositoryPlace(),
+    type=WrittenRepositoryPlace(),
     metavar="DIR|URL",
     help="Release into this repository instead of the spec's: a folder, or an address such as s3://bucket/prefix.",
 )
@@ -44,9 +46,7 @@ from paritygate.roots import Root
 @shared.if_current_option
 @shared.constraint_option
 @shared.root_option
-@shared.quiet_option
-@shared.verbose_option
-@shared.json_option
+@output_options()
 def command(
     *,
     run_folder: Path | None,
@@ -59,9 +59,7 @@ def command(
     sign: Path | None,
     constraints: tuple[str, ...],
     root: Path,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Release the variants of a run that passed within the limits.
 
@@ -91,11 +89,9 @@ def command(
     from paritygate.pipelines.release.repository.commit import Commit
     from paritygate.pipelines.release.repository.release import StoredRelease
     from paritygate.pipelines.release.repository_of_run import promote_command, repository_of
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release
     from paritygate.pipelines.spec.limits import parse_constraints
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     limits = parse_constraints(constraints)
     signer = signing_key(sign)
     run = shared.open_given_run(run_folder, "run or validate")
@@ -118,10 +114,9 @@ def command(
     return move_and_follow(
         place,
         work,
-        show=lambda release: print_release(release, place, shown),
-        show_last=lambda release: print_next_of_release(release, place, shown),
+        show=lambda release: print_release(release, place, output),
+        show_last=lambda release: print_next_of_release(release, place, output),
         follow=lambda release: run_after_command(run, place, release),
         again=promote_command(run, place, *(("--alias", alias) if alias else ())),
-        json_target=json_target,
-        is_quiet=quiet,
+        output=output,
     )

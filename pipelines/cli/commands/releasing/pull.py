@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
 @click.command("pull")
 @click.argument("reference", metavar="HOST/NAME:TAG")
 @repository_option
-@quiet_option
-@json_option
-def command(reference: str, *, repository: Root, quiet: bool, json_target: str | None) -> int:
+@output_options("quiet", "json")
+def command(reference: str, *, repository: Root, output: Output) -> int:
     """Copy a release from an OCI registry into a repository, under the version that it has. No alias moves.
 
     Digests are checked before anything is published. A version that is there already, with other files, stays.
@@ -25,9 +25,7 @@ def command(reference: str, *, repository: Root, quiet: bool, json_target: str |
     """
     import platform
 
-    from paritygate.codec import to_data
     from paritygate.machine import user_name
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.oci.pull import pull
     from paritygate.pipelines.release.oci.reference import parse_reference
     from paritygate.pipelines.release.repository.commands import command_on
@@ -35,12 +33,12 @@ def command(reference: str, *, repository: Root, quiet: bool, json_target: str |
     from paritygate.pipelines.report.terminal.screen import command_lines, wrapped
 
     place = parse_reference(reference)
-    with progress_of(f"pull {place}", is_quiet=quiet) as progress:
+    with output.progress(f"pull {place}") as progress:
         pulled = pull(repository, place, progress, who=user_name(), host=platform.node())
     done = "pulled" if pulled.is_new else "there already"
-    print_lines(wrapped(f"{pulled.model} version {pulled.version}: {done}: {pulled.reference}"), err=json_target == "-")
-    if not quiet:
+    print_lines(wrapped(f"{pulled.model} version {pulled.version}: {done}: {pulled.reference}"), err=output.to_stderr)
+    if not output.is_quiet:
         verify = command_on(repository, "verify", pulled.model, str(pulled.version))
-        print_lines(command_lines(f"next: {verify}"), err=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **to_data(pulled)})
+        print_lines(command_lines(f"next: {verify}"), err=output.to_stderr)
+    output.write(pulled)
     return 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
@@ -12,9 +13,8 @@ from paritygate.roots import Root
 @click.argument("release", metavar="MODEL@ALIAS")
 @click.argument("reference", metavar="HOST/NAME[:TAG]")
 @repository_option
-@quiet_option
-@json_option
-def command(release: str, reference: str, *, repository: Root, quiet: bool, json_target: str | None) -> int:
+@output_options("quiet", "json")
+def command(release: str, reference: str, *, repository: Root, output: Output) -> int:
     """Copy a release to an OCI registry, after its files are verified. The default TAG is the version.
 
     The artifact has all files of the release. Evidence, signature and bill of materials refer to it. Its status is
@@ -26,9 +26,7 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
       convert-and-validate push scores@prod registry.example/team/scores
       convert-and-validate push scores@3 registry.example/team/scores:prod
     """
-    from paritygate.codec import to_data
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.compared import parse_release
     from paritygate.pipelines.release.oci.push import push
     from paritygate.pipelines.release.oci.reference import parse_reference
@@ -39,12 +37,12 @@ def command(release: str, reference: str, *, repository: Root, quiet: bool, json
     if variant is not None:
         raise UsageError(f"{release} is a variant (expected the whole release)", hint=f"write {model}@{which}")
     place = parse_reference(reference)
-    with progress_of(f"push {model}", is_quiet=quiet) as progress:
+    with output.progress(f"push {model}") as progress:
         pushed = push(repository, model, which, place, progress)
     done = "pushed" if pushed.uploaded else "tagged, its files were there" if pushed.is_new else "there already"
     status = "validated" if pushed.is_validated else "none, because not every variant passed in its own runtime"
     end = f"status of the release: {status}" if pushed.is_new else "pull checks its files"
     line = f"{model} version {pushed.version}, tag {pushed.tag}: {done}: {pushed.reference}, {end}"
-    print_lines(wrapped(line), err=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **to_data(pushed)})
+    print_lines(wrapped(line), err=output.to_stderr)
+    output.write(pushed)
     return 0

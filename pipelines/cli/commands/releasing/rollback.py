@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
@@ -20,18 +23,14 @@ from paritygate.roots import Root
 @shared.if_current_option
 @shared.reason_option
 @shared.repository_option
-@shared.quiet_option
-@shared.json_option
+@output_options("quiet", "json")
 def command(
     model: str,
     *,
-    alias: str | None,
-    to: int | None,
-    if_current: int | None,
     reason: str,
     repository: Root,
-    quiet: bool,
-    json_target: str | None,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Move an alias of MODEL back to the version that it was at before, whose files are verified first.
 
@@ -49,10 +48,7 @@ def command(
 
     return move_alias(
         repository,
-        lambda note, commit: roll_back(
-            repository, model, alias=alias, to=to, if_current=if_current, note=note, commit=commit
-        ),
+        lambda note, commit: roll_back(repository, model, note=note, commit=commit, **options),
         reason=reason,
-        json_target=json_target,
-        is_quiet=quiet,
+        output=output,
     )

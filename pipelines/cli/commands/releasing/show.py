@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
-from paritygate.pipelines.cli.own_path import OwnPath
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import OwnPath
 from paritygate.roots import Root
 
 
@@ -21,11 +22,8 @@ from paritygate.roots import Root
     help="Write its bill of materials too: files, samples, precisions and figures, as CycloneDX 1.6.",
 )
 @repository_option
-@verbose_option
-@json_option
-def command(
-    model: str, which: str | None, *, bom: Path | None, repository: Root, verbose: bool, json_target: str | None
-) -> int:
+@output_options("verbose", "json")
+def command(model: str, which: str | None, *, bom: Path | None, repository: Root, output: Output) -> int:
     """Show a release of MODEL: its variants and what was measured of them, aliases and history; by default the newest.
 
     \b
@@ -34,16 +32,14 @@ def command(
       convert-and-validate show klue-sts prod --bom bom.json
     """
     from paritygate.files import write_json_atomically
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.bom import bom_of
     from paritygate.pipelines.release.repository.inspect import show
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release import print_release_details
 
     details = show(repository, model, which)
     if bom is not None:
         write_json_atomically(bom, bom_of(details), elsewhere="name another file with --bom")
-    if json_target != "-":
-        print_release_details(details, Shown(is_verbose=verbose))
-    write_json(json_target, {"schema_version": 1, **details.to_json()})
+    if not output.to_stderr:
+        print_release_details(details, output)
+    output.write(details.to_json())
     return 0

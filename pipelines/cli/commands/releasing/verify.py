@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import LocalPath, json_option, repository_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import LocalPath
 from paritygate.roots import Root
 
 
@@ -33,7 +35,7 @@ from paritygate.roots import Root
     help="Exit with 5 if the check fails, or only print the differences.",
 )
 @repository_option
-@json_option
+@output_options("json")
 def command(
     model: str,
     which: str | None,
@@ -42,7 +44,7 @@ def command(
     manifest: str | None,
     is_enforcing: bool,
     repository: Root,
-    json_target: str | None,
+    output: Output,
 ) -> int:
     """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
 
@@ -52,7 +54,6 @@ def command(
       convert-and-validate verify klue-sts prod --key key.pub
     """
     from paritygate.errors import ExitCode, UsageError
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.repository.inspect import verify_release
     from paritygate.pipelines.release.signing.keys import read_verifying_key
     from paritygate.pipelines.report.terminal.release import print_verification
@@ -61,8 +62,8 @@ def command(
         msg = f"--manifest is {manifest!r} (expected sha256: and 64 digits from 0 to f)"
         raise UsageError(msg, hint="copy the digest from the manifests that deploy wrote")
     verifying_key = None if key is None else read_verifying_key(key)
-    with progress_of(f"verify {model}") as progress:
+    with output.progress(f"verify {model}") as progress:
         verification = verify_release(repository, model, which, progress, key=verifying_key, manifest_digest=manifest)
-    print_verification(verification, repository, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **verification.to_json()})
+    print_verification(verification, repository, to_stderr=output.to_stderr)
+    output.write(verification.to_json())
     return int(ExitCode.PASS if verification.is_accepted or not is_enforcing else ExitCode.NOT_MEASURED)

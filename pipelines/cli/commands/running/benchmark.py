@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from paritygate.codec import to_data
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("benchmark")
@@ -42,20 +43,14 @@ from paritygate.pipelines.cli import options as shared
 )
 @shared.device_option
 @shared.limit_options
-@shared.output_options
+@output_options()
 def command(
     *,
     run_folder: Path | None,
-    batch_sizes: tuple[int, ...],
-    concurrency: tuple[int, ...],
-    rounds: int | None,
-    seconds: float | None,
-    price_per_hour: float | None,
     device: str,
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
+    **changes: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Measure latency, throughput, memory and load time of a run's variants beside those of its source.
 
@@ -71,30 +66,20 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
         --batch-size 1 --batch-size 32
     """
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.report.report_data import collect_report
     from paritygate.pipelines.report.terminal.benchmark import print_benchmark
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
     from paritygate.pipelines.spec.benchmark_plan import plan_of
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     run = shared.open_given_run(run_folder, "export or run")
-    changes = {
-        "batch_sizes": batch_sizes,
-        "concurrency": concurrency,
-        "rounds": rounds,
-        "seconds": seconds,
-        "price_per_hour": price_per_hour,
-    }
     plan = plan_of(run.resolved, {name: value for name, value in changes.items() if value})
-    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
-        result = benchmark_stage(run, plan, time_limit_s=time_limit, progress=progress, device=device)
+    with output.progress(run.resolved.name) as progress:
+        result = benchmark_stage(run, plan, time_limit_s=time_limit_s, progress=progress, device=device)
     if run.evidence_file.is_file():
         # A later release of this run includes the report, with the speed in it.
         write_reports(run)
     code = exit_code_of_benchmark(run, result)
-    print_benchmark(collect_report(run), shown)
-    write_json(json_target, {**to_data(result), "exit_code": code})
+    print_benchmark(collect_report(run), output)
+    output.write(result, exit_code=code)
     return code

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import limit_options, output_options, target_option, written_root_option
+from paritygate.pipelines.cli.options import limit_options, target_option, written_root_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("export")
@@ -15,17 +16,15 @@ from paritygate.pipelines.cli.options import limit_options, output_options, targ
 @target_option
 @written_root_option
 @limit_options
-@output_options
+@output_options()
 def command(
     spec: str,
     *,
     samples_path: str | None,
     targets: tuple[str, ...],
     root: Path,
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
 
@@ -37,22 +36,19 @@ def command(
       convert-and-validate export klue-sts
       convert-and-validate export klue-sts --target onnx-fp32 --target onnx-fp16
     """
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.report.terminal.made import made_to_json, print_made
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run.export import export_stage
     from paritygate.pipelines.run.stopped import noting_why_it_stops
     from paritygate.pipelines.run.workspace import new_run, required_variants, worst_code
     from paritygate.pipelines.spec.loading import load_spec_to_run
     from paritygate.pipelines.spec.target_choice import with_targets
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     resolved = with_targets(load_spec_to_run(spec, samples_path=samples_path), targets)
     run = new_run(resolved, root=root, samples_path=samples_path)
-    with progress_of(resolved.name, is_quiet=quiet) as progress, noting_why_it_stops(run):
-        failures = export_stage(run, time_limit_s=time_limit, progress=progress)
+    with output.progress(resolved.name) as progress, noting_why_it_stops(run):
+        failures = export_stage(run, time_limit_s=time_limit_s, progress=progress)
     artifacts = {name: run.artifact(name) for name in run.exported()}
-    print_made(run, "exported", artifacts, failures, shown)
+    print_made(run, "exported", artifacts, failures, output)
     code = worst_code([failures[name].exit_code for name in required_variants(run) if name in failures])
-    write_json(json_target, {**made_to_json(run, artifacts, failures), "exit_code": code})
+    output.write(made_to_json(run, artifacts, failures), exit_code=code)
     return code

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("plan")
@@ -21,21 +22,16 @@ from paritygate.pipelines.cli import options as shared
 @shared.root_option
 @shared.device_option
 @shared.time_limit_option
-@shared.quiet_option
-@shared.json_option
+@output_options("quiet", "json")
 def command(
     specs: tuple[str, ...],
     *,
     samples_path: str | None,
-    is_benchmarking: bool | None,
     targets: tuple[str, ...],
     probes: str | None,
     constraints: tuple[str, ...],
-    root: Path,
-    device: str,
-    time_limit: float,
-    quiet: bool,
-    json_target: str | None,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Show which steps a run of each SPEC would reuse, from which run, which it would redo, and why.
 
@@ -47,7 +43,6 @@ def command(
       convert-and-validate plan klue-sts
       convert-and-validate plan klue-sts --json -
     """
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.planning.plan import plan_run
     from paritygate.pipelines.report.terminal.plan import plan_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
@@ -55,17 +50,11 @@ def command(
     from paritygate.pipelines.spec.limits import parse_constraints
     from paritygate.validate.probes.catalogue import probes_named
 
-    options = RunOptions(
-        time_limit_s=time_limit,
-        device=device,
-        is_benchmarking=is_benchmarking,
-        root=root,
-        limits=parse_constraints(constraints),
-    )
+    asked = RunOptions(limits=parse_constraints(constraints), **options)
     named_probes = probes_named(probes)
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=named_probes) for text in specs]
-    plans = [plan_run(spec, options, samples_path=samples_path) for spec in resolved]
-    if json_target != "-":
-        print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=quiet))
-    write_json(json_target, {"schema_version": 1, "plans": [plan.to_json() for plan in plans]})
+    plans = [plan_run(spec, asked, samples_path=samples_path) for spec in resolved]
+    if not output.to_stderr:
+        print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=output.is_quiet))
+    output.write({"plans": [plan.to_json() for plan in plans]})
     return 0

@@ -5,35 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from paritygate.pipelines.cli import options as shared
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import WrittenPath
 from paritygate.pipelines.rules.pairs import pairs
 
 # A run's spec has these.
-_MODEL_OPTIONS = {
-    "samples": "--samples",
-    "out": "--out",
-    "signature": "--signature",
-    "batch_size": "--batch-size",
-    "columns": "--columns",
-    "cast": "--cast",
-    "pad": "--pad",
-    "valid_where": "--valid-where",
-    "non_finite": "--non-finite",
-    "seed": "--seed",
-}
+_OF_MODEL = frozenset(
+    {"samples", "out", "signature", "batch_size", "columns", "cast", "pad", "valid_where", "non_finite", "seed"}
+)
 
 
 def _check_options(*, is_of_run: bool) -> None:
     from paritygate.errors import UsageError
 
-    context = click.get_current_context()
-    names = [
-        option
-        for name, option in _MODEL_OPTIONS.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    names = [param.opts[0] for param in shared.typed_params() if param.name in _OF_MODEL]
     if is_of_run and names:
         msg = f"record --run takes no {names[0]}, because the run's spec sets it"
         raise UsageError(msg, hint="leave it out, or start a new run", command="convert-and-validate export SPEC")
@@ -43,7 +30,7 @@ def _check_options(*, is_of_run: bool) -> None:
 @click.argument("model", required=False)
 @shared.run_and_root_options
 @click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, for MODEL.")
-@click.option("--out", type=shared.WrittenPath(path_type=Path), help="The folder to write, for MODEL.")
+@click.option("--out", type=WrittenPath(path_type=Path), help="The folder to write, for MODEL.")
 @click.option(
     "--signature",
     default=None,
@@ -77,8 +64,7 @@ def _check_options(*, is_of_run: bool) -> None:
 )
 @shared.device_option
 @shared.limit_options
-@shared.quiet_option
-@shared.json_option
+@output_options("quiet", "json")
 def command(
     model: str | None,
     *,
@@ -94,9 +80,8 @@ def command(
     non_finite: str,
     seed: int,
     device: str,
-    time_limit: float,
-    quiet: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
 ) -> int:
     """Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
 
@@ -109,7 +94,6 @@ def command(
       convert-and-validate record model.onnx --samples inputs.npz --out reference
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.report.terminal.screen import wrapped
     from paritygate.pipelines.run.record import RecordRequest, record_model, record_stage
@@ -119,9 +103,9 @@ def command(
         msg = "record takes either --run DIR or a MODEL"
         raise UsageError(msg, hint="see both forms", command="convert-and-validate record --help")
     _check_options(is_of_run=run_folder is not None)
-    with progress_of("record", is_quiet=quiet) as progress:
+    with output.progress("record") as progress:
         if run_folder is not None:
-            recording = record_stage(open_run(run_folder), time_limit_s=time_limit, progress=progress, device=device)
+            recording = record_stage(open_run(run_folder), time_limit_s=time_limit_s, progress=progress, device=device)
         else:
             if model is None or samples is None or out is None:
                 msg = "record MODEL needs --samples and --out"
@@ -139,16 +123,14 @@ def command(
                     device=device,
                     signature_key=signature,
                 ),
-                time_limit_s=time_limit,
+                time_limit_s=time_limit_s,
                 progress=progress,
             )
-    to_stderr = json_target == "-"
+    to_stderr = output.to_stderr
     words = (f"recorded {recording.rows} rows in {recording.folder}", *map(": ".join, recording.health))
     print_lines((line for text in words for line in wrapped(text)), err=to_stderr)
-    write_json(
-        json_target,
+    output.write(
         {
-            "schema_version": 1,
             "folder": str(recording.folder),
             "rows": recording.rows,
             "samples_digest": recording.samples_digest,

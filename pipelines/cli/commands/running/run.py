@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from paritygate.pipelines.cli import options as shared
 from paritygate.pipelines.cli.engine_options import engine_of, engine_options
-from paritygate.pipelines.cli.formats import Result, format_option
-from paritygate.roots import Root
+from paritygate.pipelines.cli.formats import Result, result_options
+from paritygate.pipelines.cli.places import WrittenRepositoryPlace
 
 
 @click.command("run")
@@ -37,7 +38,7 @@ from paritygate.roots import Root
 )
 @click.option(
     "--repository",
-    type=shared.WrittenRepositoryPlace(),
+    type=WrittenRepositoryPlace(),
     metavar="DIR|URL",
     help="Release into this repository instead of the spec's.",
 )
@@ -56,8 +57,7 @@ from paritygate.roots import Root
 @shared.written_root_option
 @shared.device_option
 @shared.limit_options
-@format_option
-@shared.output_options
+@result_options()
 def command(
     specs: tuple[str, ...],
     *,
@@ -66,22 +66,14 @@ def command(
     engine: str | None,
     workers: int | None,
     ray_address: str | None,
-    is_promoting: bool,
-    is_diagnosing: bool,
-    repository: Root | None,
-    alias: str | None,
     sign: Path | None,
     is_cached: bool,
     targets: tuple[str, ...],
     probes: str | None,
     constraints: tuple[str, ...],
     root: Path,
-    device: str,
-    time_limit: float,
-    quiet: bool,
-    verbose: bool,
-    form: str,
-    json_target: str | None,
+    written: Result,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Export, record, validate, benchmark, report and promote, for each SPEC.
 
@@ -101,8 +93,6 @@ def command(
     from paritygate.pipelines.cli.signing import signing_key
     from paritygate.pipelines.cli.unchanged_run import replay_last_run
 
-    written = Result(form=form, json_target=json_target)
-    shown = written.shown(quiet=quiet, verbose=verbose)
     signer = signing_key(sign)
     is_folder_named = any(Path(text).is_dir() for text in specs)
     if is_folder_named:
@@ -111,7 +101,9 @@ def command(
         specs = tuple(specs_in(specs))
     requests = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
     # These use current figures, or more of a run than the cache has; a file may hold another key by now.
-    may_be_finished = is_cached and not (is_benchmarking or verbose or signer) and form in {"text", "json"}
+    may_be_finished = (
+        is_cached and not (is_benchmarking or written.shown.is_verbose or signer) and written.form in {"text", "json"}
+    )
     by_workers = engine_of(engine, workers or 1 if is_folder_named else workers, ray_address, {})
     if by_workers is not None:
         from paritygate.pipelines.cli.many_specs import ManySpecs
@@ -122,33 +114,23 @@ def command(
             root=root,
             requests=requests if may_be_finished else [],
             written=written,
-            shown=shown,
         ).run()
-    if may_be_finished and replay_last_run(requests, written, shown):
+    if may_be_finished and replay_last_run(requests, written):
         return 0
     from paritygate.pipelines.cli.running import SpecRuns
     from paritygate.pipelines.run_spec import RunOptions, check_options, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints
     from paritygate.validate.probes.catalogue import probes_named
 
-    options = RunOptions(
-        time_limit_s=time_limit,
-        device=device,
-        is_benchmarking=is_benchmarking,
-        is_promoting=is_promoting,
-        is_diagnosing=is_diagnosing,
-        repository=repository,
-        alias=alias,
-        root=root,
-        limits=parse_constraints(constraints),
-        signer=signer,
+    asked = RunOptions(
+        is_benchmarking=is_benchmarking, root=root, limits=parse_constraints(constraints), signer=signer, **options
     )
     asked_probes = probes_named(probes)
     # All specs are read before any work starts, so that an error in the second does not cost the first's time.
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked_probes) for text in specs]
     for spec in resolved:
-        check_options(spec, options)
-    runs = SpecRuns(options=options, samples_path=samples_path, written=written, shown=shown)
+        check_options(spec, asked)
+    runs = SpecRuns(options=asked, samples_path=samples_path, written=written)
     try:
         for at, spec in enumerate(resolved):
             runs.run(spec, requests[at] if is_cached else None)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.cli.options import WrittenPath, json_option, metrics_option, quiet_option, verbose_option
+from paritygate.pipelines.cli.options import metrics_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import WrittenPath
 
 _MIB = 1 << 20
 
@@ -29,7 +32,9 @@ _MIB = 1 << 20
     metavar="[HOST:]PORT",
     help="The address to receive copies of requests at.",
 )
-@click.option("--requests", default=10_000, show_default=True, type=click.IntRange(min=1), metavar="N", help="At most.")
+@click.option(
+    "--requests", "most", default=10_000, show_default=True, type=click.IntRange(min=1), metavar="N", help="At most."
+)
 @click.option(
     "--seconds",
     default=3600.0,
@@ -40,21 +45,16 @@ _MIB = 1 << 20
 )
 @click.option("--max-mb", default=1024, show_default=True, type=click.IntRange(min=1), metavar="MB", help="At most.")
 @metrics_option
-@quiet_option
-@verbose_option
-@json_option
+@output_options()
 def command(
     *,
     out: Path,
     server: str | None,
     listen: str,
-    requests: int,
-    seconds: float,
     max_mb: int,
     metrics_port: int | None,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Write copies of live requests, with a server's answers, to a file that `shadow` judges.
 
@@ -73,32 +73,28 @@ def command(
 
     from paritygate.addresses import shown_address
     from paritygate.errors import ExitCode, MeasurementError
-    from paritygate.pipelines.cli.console import progress_of, write_result
     from paritygate.pipelines.live.metrics.shown import Metrics, served
     from paritygate.pipelines.process.stages import stage
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_capture
     from paritygate.pipelines.shadow.sending import CaptureRequest
     from paritygate.pipelines.shadow.sink import capture
     from paritygate.text import counted
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     host, port = _place(listen)
     asked = CaptureRequest(
         host=host,
         port=port,
         server=None if server is None else _server(server),
         out=out,
-        most=requests,
         most_bytes=max_mb * _MIB,
-        seconds=seconds,
+        **options,
     )
     # On a terminal, the progress shows the address all the time.
-    is_told = not quiet and not sys.stderr.isatty()
+    is_told = not output.is_quiet and not sys.stderr.isatty()
     metrics = Metrics(command="capture", requests=0)
     with (
         served(metrics, metrics_port),
-        progress_of("capture", is_quiet=quiet) as progress,
+        output.progress("capture") as progress,
         stage(progress, "") as did,
     ):
 
@@ -109,8 +105,8 @@ def command(
         result = capture(asked, progress=report, began=_tell if is_told else lambda _: None)
         did(f"captured {counted(result.captured, 'request')}")
     code = ExitCode.PASS if result.is_answered else ExitCode.NOT_MEASURED
-    write_result(json_target, result, code)
-    print_capture(result, shown)
+    output.write(result, exit_code=int(code))
+    print_capture(result, output)
     if server is not None and not result.is_answered:
         count = counted(result.captured, "captured request")
         msg = f"none of {count} got a readable answer without an error from --send-to {shown_address(server)}"

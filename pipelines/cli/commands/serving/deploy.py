@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import WrittenPath
 from paritygate.roots import Root
 
 
@@ -35,16 +37,14 @@ from paritygate.roots import Root
 @click.option("--volume-claim", "claim", metavar="NAME", help="The claim of a volume that holds the repository.")
 @click.option("--secret", metavar="NAME", help="A secret with the variables that the object store needs.")
 @repository_option
-@quiet_option
-@json_option
+@output_options("quiet", "json")
 def command(
     release: str,
     *,
     out: Path,
     name: str | None,
     repository: Root,
-    quiet: bool,
-    json_target: str | None,
+    output: Output,
     **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Write manifests with which a cluster verifies a release, and then serves it.
@@ -63,8 +63,6 @@ def command(
         --init-image team/paritygate:0.3.0 \\
         --repository s3://models/releases --secret models-read
     """
-    from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.compared import parse_release
     from paritygate.pipelines.release.deploy import deploy
     from paritygate.pipelines.report.terminal.serving.views import print_deployed
@@ -72,6 +70,6 @@ def command(
 
     named = parse_release(release)
     deployed = deploy(repository, named, PodRequest(name=name or named[0], **options), out)
-    print_deployed(deployed, is_quiet=quiet, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **to_data(deployed)})
+    print_deployed(deployed, is_quiet=output.is_quiet, to_stderr=output.to_stderr)
+    output.write(deployed)
     return 0

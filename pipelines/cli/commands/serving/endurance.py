@@ -17,11 +17,23 @@ from paritygate.pipelines.cli.options import AMOUNT, FACTOR
 @click.option("--users", type=click.IntRange(1, 1024), help="Users that wait for each answer; 4 if absent.")
 @click.option("--rate", type=AMOUNT, metavar="N", help="Requests a second at random times, instead of --users.")
 @click.option(
-    "--max-growth", default=1.0, show_default=True, type=AMOUNT, help="Limit on the growth of memory, MiB a minute."
+    "--max-growth",
+    "most_growth",
+    default=1.0,
+    show_default=True,
+    type=AMOUNT,
+    help="Limit on the growth of memory, MiB a minute.",
 )
-@click.option("--max-slowdown", type=FACTOR, metavar="FACTOR", help="Limit on the growth of latency, such as 1.5.")
+@click.option(
+    "--max-slowdown",
+    "most_slowdown",
+    type=FACTOR,
+    metavar="FACTOR",
+    help="Limit on the growth of latency, such as 1.5.",
+)
 @click.option(
     "--max-batch",
+    "most_batch",
     default=16,
     show_default=True,
     type=click.IntRange(1, 4096),
@@ -40,14 +52,11 @@ def command(
     *,
     live: dict[str, Any],
     minutes: float,
-    requests: int | None,
     users: int | None,
     rate: float | None,
-    max_growth: float,
-    max_slowdown: float | None,
-    max_batch: int,
     also: tuple[tuple[str, str, str], ...],
     without_memory: bool,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> Load:
     """Load the model at URL for a long time, and find leaks, slower answers and answers that drift.
 
@@ -79,12 +88,9 @@ def command(
     request = EnduranceRequest(
         **live,
         seconds=minutes * 60,
-        requests=requests,
         users=users or 4,
         rate=rate,
-        most_growth=max_growth,
-        most_slowdown=max_slowdown,
-        most_batch=max_batch,
+        **options,
         is_memory_needed=not without_memory,
     )
     others = []

@@ -27,13 +27,11 @@ def command(
     live: dict[str, Any],
     users: str | None,
     rates: str | None,
-    spawn_rate: float | None,
-    seconds: float,
     open_loop: dict[str, Any],
     budget: str | None,
-    server_metrics: str | None,
     stress: bool,
     stress_seconds: float,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> Load:
     """Load the model at URL, and compare every answer with that of a released file.
 
@@ -59,12 +57,10 @@ def command(
     request = LoadRequest(
         **live,
         **open_loop,
+        **options,
         users=whole_values("--users", users or default) if users or default else (),
         rates=rates_of("--rate", rates) if rates else (),
-        spawn_rate=spawn_rate,
-        seconds=seconds,
         limit_s=None if budget is None else microseconds("--latency-budget", budget) / 1e6,
         stress_s=stress_seconds if stress else 0.0,
-        server_metrics=server_metrics,
     )
     return Load(request=request, run=load, watch=print_step, write=write_load_page, show=print_load)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import metrics_option, output_options, repository_option, time_limit_option
+from paritygate.pipelines.cli.options import metrics_option, repository_option, time_limit_option
+from paritygate.pipelines.cli.output import Output, output_options
 from paritygate.roots import Root
 
 
@@ -40,22 +42,16 @@ from paritygate.roots import Root
 @repository_option
 @time_limit_option
 @metrics_option
-@output_options
+@output_options()
 def command(
     model: str,
     which: str | None,
     *,
-    captured: Path,
     variant: str | None,
-    decisions: tuple[str, ...],
-    max_flip_rate: float,
-    most: int | None,
     repository: Root,
-    time_limit: float,
     metrics_port: int | None,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Judge the answers that a server gave to real requests, by a release of MODEL, by default that at prod.
 
@@ -72,33 +68,20 @@ def command(
     Example:
       convert-and-validate shadow klue-sts --captured traffic.jsonl
     """
-    from paritygate.pipelines.cli.console import progress_of, write_result
     from paritygate.pipelines.live.metrics.shown import shown_to_prometheus
     from paritygate.pipelines.process.stages import stage
-    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.serving.shadow import print_shadow
     from paritygate.pipelines.shadow.shadow import ShadowRequest, shadow
     from paritygate.text import counted
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     model, which, variant = _release(model, which, variant)
-    request = ShadowRequest(
-        repository=repository,
-        model=model,
-        which=which,
-        captured=captured,
-        variant=variant,
-        decisions=decisions,
-        max_flip_rate=max_flip_rate,
-        most=most,
-        time_limit_s=time_limit,
-    )
+    request = ShadowRequest(repository=repository, model=model, which=which, variant=variant, **options)
     with shown_to_prometheus("shadow", repository, model, which, metrics_port) as metrics:
-        with progress_of(model, is_quiet=quiet) as progress, stage(progress, "judging") as did:
+        with output.progress(model) as progress, stage(progress, "judging") as did:
             result = shadow(request, progress=progress)
             did(f"judged {counted(result.requests, 'request')}")
-        write_result(json_target, result)
-        print_shadow(result, request, shown)
+        output.write(result, exit_code=int(result.exit_code))
+        print_shadow(result, request, output)
         metrics.add(result.rows, result.changed)
         metrics.verdict = result.verdict
     return result.exit_code

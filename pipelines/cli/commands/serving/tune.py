@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from paritygate.pipelines.cli.live_options import open_loop_options, request_options
-from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
+from paritygate.pipelines.cli.options import AMOUNT
+from paritygate.pipelines.cli.output import Output
+from paritygate.pipelines.cli.places import WrittenPath
 
 
 @click.command("tune")
@@ -17,6 +19,7 @@ from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
 @click.option("--url", required=True, metavar="URL", help="The server, such as http://127.0.0.1:8000.")
 @click.option(
     "--out",
+    "root",
     required=True,
     type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
@@ -55,24 +58,15 @@ from paritygate.pipelines.cli.options import AMOUNT, WrittenPath
 @request_options
 def command(
     model: str,
-    which: str,
     *,
-    url: str,
-    out: Path,
     sent: dict[str, Any],
+    open_loop: dict[str, Any],
     budget: str,
-    percentile: float,
-    name: str | None,
-    variant: str | None,
     instances: str,
     sizes: str | None,
     delays: str | None,
-    seconds: float,
-    open_loop: dict[str, Any],
-    metrics: str | None,
-    quiet: bool,
-    verbose: bool,
-    json_target: str | None,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Search batch size, instances and queue delay of a server that runs a release of MODEL, by default that at prod.
 
@@ -88,42 +82,33 @@ def command(
       convert-and-validate tune klue-sts --url http://127.0.0.1:8000 \\
         --out models --samples inputs.npz --latency-budget 20ms
     """
-    from paritygate.pipelines.cli.console import progress_of, write_result
     from paritygate.pipelines.process.stages import stage
-    from paritygate.pipelines.report.terminal.printing import Shown, print_errors
+    from paritygate.pipelines.report.terminal.printing import print_errors
     from paritygate.pipelines.report.terminal.serving.tune import print_point, print_tuned
     from paritygate.pipelines.tuning.request import TuneRequest
     from paritygate.pipelines.tuning.tune import tune
     from paritygate.pipelines.tuning.words import microseconds, whole_values
 
-    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     request = TuneRequest(
         **sent,
         **open_loop,
+        **options,
         model=model,
-        which=which,
-        root=out,
-        url=url,
         limit_s=microseconds("--latency-budget", budget) / 1e6,
-        percentile=percentile,
-        name=name,
-        variant=variant,
         max_batch_size=None if sizes is None else whole_values("--max-batch-size", sizes),
         instances=whole_values("--instances", instances),
         queue_delay_us=None
         if delays is None
         else [round(microseconds("--queue-delay", each, is_zero_allowed=True)) for each in delays.split(",")],
-        seconds=seconds,
-        metrics=metrics,
     )
-    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
+    with output.progress(model) as progress, stage(progress, "measuring") as did:
         result = tune(
             request,
             progress=progress,
-            watch=lambda point: print_point(point, percentile, shown),
-            warn=lambda text: print_errors(text, is_verbose=verbose),
+            watch=lambda point: print_point(point, request.percentile, output),
+            warn=lambda text: print_errors(text, is_verbose=output.is_verbose),
         )
         did(f"made {result.measurements} measurements")
-    write_result(json_target, result)
-    print_tuned(result, out, shown)
+    output.write(result, exit_code=int(result.exit_code))
+    print_tuned(result, request.root, output)
     return result.exit_code

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import RepositoryPlace, json_option, repository_option
+from paritygate.pipelines.cli.options import repository_option
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import RepositoryPlace
 from paritygate.roots import Root
 
 
@@ -18,8 +20,8 @@ from paritygate.roots import Root
     help="Forget the view in this folder, DIR/NAME of the command that wrote it: it no longer follows an alias.",
 )
 @repository_option
-@json_option
-def command(*, model: str | None, forget: Root | None, repository: Root, json_target: str | None) -> int:
+@output_options("json")
+def command(*, model: str | None, forget: Root | None, repository: Root, output: Output) -> int:
     """List the views of MODEL, or of all models, that promote, run, rollback and alias write again.
 
     The files of each are compared with those released. A view that is forgotten stays as it is, and so does its
@@ -33,7 +35,6 @@ def command(*, model: str | None, forget: Root | None, repository: Root, json_ta
       convert-and-validate views --forget models/klue-sts
     """
     from paritygate.errors import ExitCode, UsageError
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.repository.inspect import list_models, read_state
     from paritygate.pipelines.release.views.state import state_of_view
     from paritygate.pipelines.release.views.subscriptions import forget_view, subscriptions
@@ -50,16 +51,16 @@ def command(*, model: str | None, forget: Root | None, repository: Root, json_ta
         read_state(repository, model)
     if forget is not None:
         forgotten = forget_view(repository, forget)
-        print_lines(forgotten_lines(forgotten), err=json_target == "-")
-        write_json(json_target, {"schema_version": 1, "forgotten": [to_data(request) for request in forgotten]})
+        print_lines(forgotten_lines(forgotten), err=output.to_stderr)
+        output.write({"forgotten": [to_data(request) for request in forgotten]})
         return 0
     followed_views = list(subscriptions(repository, model))
     states = [None if each.request is None else state_of_view(repository, each.request) for each in followed_views]
-    print_lines(subscription_lines(zip(followed_views, states, strict=True), repository), err=json_target == "-")
+    print_lines(subscription_lines(zip(followed_views, states, strict=True), repository), err=output.to_stderr)
     views = [
         {**each.to_json(), **({} if state is None else state.to_json())}
         for each, state in zip(followed_views, states, strict=True)
     ]
-    write_json(json_target, {"schema_version": 1, "views": views})
+    output.write({"views": views})
     is_corrupt = any(state is not None and state.changed_files for state in states)
     return int(ExitCode.NOT_MEASURED if is_corrupt else ExitCode.PASS)

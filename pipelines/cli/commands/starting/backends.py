@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from paritygate.pipelines.cli.options import json_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("backends")
-@json_option
-def command(*, json_target: str | None) -> int:
+@output_options("json")
+def command(*, output: Output) -> int:
     """List frameworks and runtimes: version, what they are used for, and how to install those that are missing.
 
     \b
@@ -17,18 +17,15 @@ def command(*, json_target: str | None) -> int:
       convert-and-validate backends
     """
     from paritygate.backends import BACKENDS, backend_state
-    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.report.terminal.backends import backends_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
     states = [backend_state(name) for name in BACKENDS]
-    if json_target != "-":
+    if not output.to_stderr:
         print_lines(backends_lines(states))
-    write_json(
-        json_target,
+    output.write(
         {
-            "schema_version": 1,
             "targets": [str(variant) for variant in AVAILABLE_TARGETS],
             "backends": [
                 {

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import WrittenPath, columns_option, json_option, limit_options, quiet_option
+from paritygate.pipelines.cli.options import columns_option, limit_options
+from paritygate.pipelines.cli.output import Output, output_options
+from paritygate.pipelines.cli.places import WrittenPath
 
 
 @click.command("init")
@@ -33,22 +36,15 @@ from paritygate.pipelines.cli.options import WrittenPath, columns_option, json_o
     ),
 )
 @click.option("--signature", metavar="NAME", help="The signature of a SavedModel, if not serving_default.")
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--force", "is_replacing", is_flag=True, help="Replace the file if it exists.")
 @limit_options
-@quiet_option
-@json_option
+@output_options("quiet", "json")
 def command(
-    model: str,
     *,
-    samples: str | None,
-    out: Path,
-    name: str | None,
-    signature: str | None,
     columns: tuple[str, ...],
-    force: bool,
-    time_limit: float,
-    quiet: bool,
-    json_target: str | None,
+    time_limit_s: float,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - the values of the other options
 ) -> int:
     """Write a starter spec for MODEL. It reads what it can, guesses the rest, and marks every guess with the reason.
 
@@ -62,25 +58,14 @@ def command(
       convert-and-validate init model:load --samples samples.jsonl \\
         --out classifier.yaml --name classifier
     """
-    from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.inspecting.init import InitRequest, write_spec
     from paritygate.pipelines.report.terminal.inspection import print_written_spec
     from paritygate.pipelines.rules.pairs import column_lists
 
-    request = InitRequest(
-        model=model,
-        samples=samples,
-        here=Path.cwd(),
-        out=out,
-        name=name,
-        signature=signature,
-        columns=column_lists(columns),
-        is_replacing=force,
-    )
-    with progress_of("init", is_quiet=quiet) as progress:
-        written = write_spec(request, time_limit_s=time_limit, progress=progress)
-    if json_target != "-":
+    request = InitRequest(here=Path.cwd(), columns=column_lists(columns), **options)
+    with output.progress("init") as progress:
+        written = write_spec(request, time_limit_s=time_limit_s, progress=progress)
+    if not output.to_stderr:
         print_written_spec(written)
-    write_json(json_target, {"schema_version": 1, **to_data(written)})
+    output.write(written)
     return 0

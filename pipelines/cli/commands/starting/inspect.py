@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, memory_limit_option, quiet_option, time_limit_option
+from paritygate.pipelines.cli.options import memory_limit_option, time_limit_option
+from paritygate.pipelines.cli.output import Output, output_options
 
 
 @click.command("inspect")
@@ -18,9 +19,8 @@ from paritygate.pipelines.cli.options import json_option, memory_limit_option, q
 )
 @time_limit_option
 @memory_limit_option
-@quiet_option
-@json_option
-def command(model: str, *, samples: str | None, time_limit: float, quiet: bool, json_target: str | None) -> int:
+@output_options("quiet", "json")
+def command(model: str, *, samples: str | None, time_limit_s: float, output: Output) -> int:
     """Show the inputs, outputs, operators, weight precision, size and versions of MODEL.
 
     MODEL is a path (.onnx, .keras, .pt, .ts, .pt2, .xml, .tflite, .plan, a SavedModel folder) or module:callable,
@@ -31,14 +31,12 @@ def command(model: str, *, samples: str | None, time_limit: float, quiet: bool, 
       convert-and-validate inspect model.onnx
       convert-and-validate inspect model:load --samples inputs.npz --json -
     """
-    from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.inspecting.init import inspect_model
     from paritygate.pipelines.report.terminal.inspection import print_inspection
 
-    with progress_of("inspect", is_quiet=quiet) as progress:
-        inspection = inspect_model(model, samples, here=Path.cwd(), time_limit_s=time_limit, progress=progress)
-    if json_target != "-":
+    with output.progress("inspect") as progress:
+        inspection = inspect_model(model, samples, here=Path.cwd(), time_limit_s=time_limit_s, progress=progress)
+    if not output.to_stderr:
         print_inspection(inspection)
-    write_json(json_target, {"schema_version": 1, **to_data(inspection)})
+    output.write(inspection)
     return 0

@@ -51,7 +51,7 @@ def print_endurance(result: EnduranceResult, page: Path | None, shown: Shown) ->
     facts: list[str | Table] = []
     for model in (result, *result.also):
         facts += [f"{model.served.url}, {title_of(model.served)}: {model.verdict}"] if model is not result else []
-        facts += [f"{name}: {cell.text}" for name, cell in endurance_facts(model)]
+        facts += [f"{name}: {words}" for name, words in endurance_facts(model)]
         if shown.is_verbose or any(each.wrong for each in (*model.batches_before, *model.batches_after)):
             facts += batch_tables(model)
     passed = f"{result.requests:,} requests in {seconds_words(result.seconds)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.pipelines.report.figures import number, seconds_words
-from paritygate.pipelines.report.tables.table import Table, heads, text
+from paritygate.pipelines.report.tables.table import Table, table_of, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_outcome
 from paritygate.pipelines.serving.triton.tuned import TUNED_FILE
 from paritygate.pipelines.tuning.request import TuneResult
@@ -50,9 +50,9 @@ def _facts(result: TuneResult, root: Path) -> Iterator[str | Table]:
     yield f"{of}, on {result.server} {result.server_version}, over {result.transport}"
     rows = list(_rows(result))
     if rows:
-        columns = heads("", "settings", ">rows/s", f">p{result.percentile:g} ms", "load")
+        columns = ("", "settings", ">rows/s", f">p{result.percentile:g} ms", "load")
         caption = f"the most within p{result.percentile:g} {number(result.limit_ms)} ms"
-        yield Table(caption=caption, columns=columns, rows=tuple(tuple(map(text, row)) for row in rows))
+        yield table_of(caption, columns, (tuple(map(text, row)) for row in rows))
     right = "each within the release's limits of the released file's"
     if result.wrong_answers:
         right = f"{result.wrong_answers} wrong"

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 # The messages of an embedding and an indexed tensor.
 _WANTS_INTEGERS = re.compile(r"scalar types: Long, Int;|tensors used as indices must be")
+# For each operator, the positions of its train flag, and of the input without which the flag changes nothing.
+TRAIN_FLAGS = {
+    **dict.fromkeys(("dropout", "dropout_", "native_dropout", "feature_dropout", "alpha_dropout"), (2, 1)),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), (5, 3)),
+    **dict.fromkeys(("lstm", "gru"), (6, 5)),
+}
 
 
 class _Seen:

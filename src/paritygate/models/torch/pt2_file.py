@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,13 @@ from paritygate.errors import InputFileError, UsageError
 from paritygate.models.named_call import default_output_names
 from paritygate.models.source import SourceKind
 from paritygate.models.torch.archive import check_archive, names_in_archive
+from paritygate.models.torch.module import TRAIN_FLAGS
 from paritygate.models.torch.names import KnownNames, module_taking, named_file
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.text import a_or_an
 
 if TYPE_CHECKING:
     import torch
-
-_IS_TRAINING = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
 
 
 def load_pt2(path: Path) -> torch.export.ExportedProgram:
@@ -226,8 +226,17 @@ def _range(name: str, allowed: Any) -> dict[str, Dim]:  # noqa: ANN401 - ValueRa
 
 def notes_of(program: torch.export.ExportedProgram) -> Iterator[str]:
     """Yield a note for each operator that was exported in train mode, where it stays."""
-    for name, position in _IS_TRAINING.items():
-        nodes = [node for node in program.graph.nodes if str(node.target) == name]
-        train_nodes = [node for node in nodes if len(node.args) > position and node.args[position] is True]
-        if train_nodes:
-            yield f"{len(train_nodes)} {name} was exported in train mode, so eval mode does not reach it"
+    for operator, count in Counter(in_training(program)).items():
+        yield f"{count} {operator} was exported in train mode, so eval mode does not reach it"
+
+
+def in_training(program: torch.export.ExportedProgram) -> Iterator[str]:
+    """Yield each operator that was exported in train mode."""
+    for node in program.graph.nodes:
+        operator = str(node.target).removeprefix("aten.").partition(".")[0]
+        flag, needed = TRAIN_FLAGS.get(operator, (0, 0))
+        is_set = flag and len(node.args) > flag and node.args[flag] is True and node.args[needed] not in {None, 0}
+        # A decomposed dropout is the numbers that it draws.
+        _, part = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
+        if is_set or (operator.startswith("bernoulli") and "drop" in str(part).lower()):
+            yield operator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from paritygate.backends import require_backend
 from paritygate.errors import InputFileError
 from paritygate.models.source import SourceKind
 from paritygate.models.torch.archive import check_archive
+from paritygate.models.torch.module import TRAIN_FLAGS
 from paritygate.models.torch.names import module_taking
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ _CONVOLUTION, _ALLOWS_TF32 = "aten::_convolution", 12
 _IN_TORCHSCRIPT = "The following operation failed in the TorchScript interpreter"
 _ARROW = "<--- HERE"
 _WHY = re.compile(r"[\w.]*(?:Error|Exception)\b.*:")
-_IS_TRAINING = {"aten::dropout": 2, "aten::batch_norm": 5, "aten::feature_dropout": 2, "aten::alpha_dropout": 2}
 
 
 def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - a ScriptModule, which torch does not type
@@ -89,11 +90,34 @@ def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_
 
 def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
     """Yield a note for each operator that was traced in train mode, where it stays."""
-    for name, position in _IS_TRAINING.items():
-        train_nodes = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
-        if train_nodes:
-            operator = name.partition("::")[2]
-            yield f"{len(train_nodes)} {operator} was traced in train mode, so eval mode does not reach it"
+    for operator, count in Counter(_traced_in_training(module)).items():
+        yield f"{count} {operator} was traced in train mode, so eval mode does not reach it"
+
+
+def in_training(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
+    """Yield the operators that were traced in train mode, and the parts in train mode whose code reads their mode."""
+    yield from _traced_in_training(module)
+    parts = dict(module.named_modules())
+    for node in _nodes(module, "prim::GetAttr"):
+        path = _path_of(node.input())
+        if node.s("name") == "training" and path in parts and parts[path].training:
+            yield f"{path or 'the module itself'}: {parts[path].original_name}"
+
+
+def _traced_in_training(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
+    for operator, (flag, needed) in TRAIN_FLAGS.items():
+        for node in _nodes(module, f"aten::{operator}"):
+            value = node.inputsAt(needed)
+            if node.inputsAt(flag).toIValue() is True and not value.node().mustBeNone() and value.toIValue() != 0:
+                yield operator
+
+
+def _path_of(value: Any) -> str:  # noqa: ANN401 - a value in a graph of TorchScript
+    """Return the path of the part that a value is; empty for the module itself."""
+    node = value.node()
+    if node.kind() != "prim::GetAttr":
+        return ""
+    return ".".join(filter(None, (_path_of(node.input()), node.s("name"))))
 
 
 def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torchscript

@@ -11,7 +11,7 @@ import pytest
 from paritygate.__main__ import _run
 from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.process.stages import stage
-from paritygate.pipelines.report.tables.table import Table, figure, heads, table_of, text
+from paritygate.pipelines.report.tables.table import table_of
 from paritygate.pipelines.report.terminal.printing import fitting_parts, print_table
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def test_cells_and_titles_of_a_table_show_what_is_hidden(capsys: pytest.CaptureF
 
 def test_a_wide_table_is_several_that_fit() -> None:
     titles = ("variant", "output", ">rows", ">largest difference", ">mean difference", "evidence", "verdict")
-    rows = [(text("onnx-fp16"), text("logits"), *(figure("0.000204"),) * 3, text("verified"), text("pass"))]
-    table = Table(caption="Parity", columns=heads(*titles), rows=tuple(rows))
+    rows = [("onnx-fp16", "logits", *("0.000204",) * 3, "verified", "pass")]
+    table = table_of("Parity", titles, rows)
 
     parts = fitting_parts(table, 50)
 

@@ -130,7 +130,7 @@ def test_quiet_prints_one_line(finished: Desk, tmp_path_factory: pytest.TempPath
     called = desk.call(command, *words.get(command, ("spec.yaml",)), "-q")
     said = {
         "run": "verdict: pass: tiny: onnx-fp32 answers like the source, within the limits. "
-        "Already released as version 1, alias prod.\n",
+        "Already released as version 1; alias prod is at 1.\n",
         "validate": "verdict: pass: tiny: onnx-fp32 answers like the source, within the limits.\n",
         "export": "exported: onnx-fp32\n",
         "promote": "tiny version 1 already holds exactly this: no new version was made; alias prod is at 1\n",
