@@ -11,7 +11,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_number_dtype
 from paritygate.text import counted, meant
 from paritygate.validate.measure.profile import OutputProfile
-from paritygate.validate.reference.channel_axis import MOST_UNITS, channel_axes, has_columns
+from paritygate.validate.reference.channel_axis import MOST_COLUMNS, channel_axes, has_columns
 
 _COLUMNS_RANK = 2
 # The keys below `outputs.NAME` that hold a number for float outputs.
@@ -104,4 +104,4 @@ def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int 
     shape = (0, *sizes)
     found = [shape[axis] for axis in ([1] if has_columns([shape]) else channel_axes([shape], None, inputs))]
     # The values of the reference decide between them.
-    return [*found[:1], *(size for size in found[1:] if size <= MOST_UNITS)] or (1,)
+    return [*found[:1], *(size for size in found[1:] if size <= MOST_COLUMNS)] or (1,)

@@ -42,7 +42,13 @@ from paritygate.validate.probes.own_faults import internal_error_message
 from paritygate.validate.probes.probe_budget import Allowance
 from paritygate.validate.probes.recording import INPUT, OUTPUT, BatchRecord, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.skip_reasons import DropKind, Dropped, Drops, batches_in_words
-from paritygate.validate.probes.steady.flat_rows import STEADY_SHARE, FlatRows, moved_in_limits, why_flat_unsteady
+from paritygate.validate.probes.steady.flat_rows import (
+    STEADY_SHARE,
+    FlatRows,
+    is_flat_signal,
+    moved_in_limits,
+    why_flat_unsteady,
+)
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import ChunkWriter
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, RowNoise, noise_by_row, rows_within
@@ -65,7 +71,6 @@ _TIMES, _TIMES_INVENTED = 2, 3
 _TIMES_ALIKE = 20
 # Memory for the outputs of rows alone.
 _BYTES_OF_ROWS = 64 << 20
-_SIGNAL_RANK = 3
 # Measured on a detector: a choice between equal places shows in one of six draws for a row. A draw costs one run.
 _DRAWS_OF_FLAT = 8
 _ROUNDING_OF_FP32 = 2.0**-23
@@ -496,7 +501,7 @@ def _if_steady(
     float16 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, plan.context), Precision.FP16)
     if float16 <= STEADY_SHARE:
         return batch
-    if any(_is_flat_signal(array) for array in batch.inputs.values() if is_float_dtype(array.dtype.name)):
+    if any(is_flat_signal(array) for array in batch.inputs.values() if is_float_dtype(array.dtype.name)):
         float32 = _movement_in_draws(runner, batch, outputs, plan)
         if float32 > STEADY_SHARE:
             return _unsteady(batch, float32)
@@ -557,20 +562,11 @@ def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext, *, draw: i
         if is_float_dtype(array.dtype.name):
             step = rounding * random.choice([-1.0, 1.0], size=array.shape)
             wide, seen = array.astype(np.float64), context.survey.inputs[name]
-            least = max(abs(seen.low or 0.0), abs(seen.high or 0.0)) if _is_flat_signal(wide) else 0.0
+            least = max(abs(seen.low or 0.0), abs(seen.high or 0.0)) if is_flat_signal(wide) else 0.0
             with np.errstate(over="ignore", invalid="ignore"):
                 further = np.where(np.abs(wide) < least, wide + step * least, wide * (1 + step))
             moved[name] = further.astype(array.dtype)
     return moved
-
-
-def _is_flat_signal(values: NDArray[np.generic]) -> bool:
-    """Return whether every row has places and features, with values that differ along one axis at most."""
-    if values.ndim < _SIGNAL_RANK or not values.size:
-        return False
-    axes = range(1, values.ndim)
-    varies = [bool((values != np.take(values, [0], axis=axis)).any()) for axis in axes]
-    return sum(varies) <= 1
 
 
 def _movement(runner: Runner, outputs: Arrays, plan: ProbePlan, moved: Arrays, precision: Precision) -> float:

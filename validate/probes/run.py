@@ -33,6 +33,7 @@ from paritygate.validate.probes.own_faults import internal_error_message
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.row_subset import RowSubset, parts_of
 from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
+from paritygate.validate.probes.steady.flat_rows import is_flat_signal
 from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.samples.row_digest import digests_of_rows
 from paritygate.validate.words.sentence import Words, render, say
@@ -697,7 +698,13 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
     widened = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
     digests = digests_of_rows(Batch(inputs=stored.inputs, ids=[""] * stored.record.rows))
-    places = [row for row, digest in enumerate(digests) if digest not in digests[:row]]
+    floats = [each for each in stored.inputs.values() if each.dtype.kind == "f" and each.shape[:1] == (len(digests),)]
+    # A flat signal repeats its outputs from place to place.
+    places = [
+        row
+        for row, digest in enumerate(digests)
+        if digest not in digests[:row] and not any(is_flat_signal(array[[row]]) for array in floats)
+    ]
     for name, profile in profiles.items():
         array = stored.outputs[name]
         axis = profile.axis

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 # Each column of an output of this rank is a channel; more columns than these are one channel.
 _COLUMNS_RANK = 2
-_MOST_COLUMNS = 4096
-# Quantities in other units are few, and their spreads differ by more than this factor, and by so many times the factor
-# along the most likely axis.
-MOST_UNITS = 64
+MOST_COLUMNS = 4096
+# The spreads of quantities in other units differ by more than this factor, and by so many times the factor along the
+# most likely axis. Of many quantities, two neighbours do; from place to place, spreads change smoothly.
 _APART = 100.0
 _APART_BESIDE = 10.0
+_MANY = 64
 # Entries whose spread is a smaller share of the largest one, such as padded positions, may hold rounding alone.
 _ROUNDING = 2.0**-20
 # How many rows and values show it.
@@ -64,7 +64,8 @@ def axis_of_units(arrays: Iterable[tuple[NDArray[np.generic], int]], axes: Seque
     if len(axes) > 1:
         parts = _first_rows(arrays)
         sizes = {axis: parts[0].shape[axis] for axis in axes}
-        found = {axis: _spreads_apart(parts, axis) for axis in axes if axis == axes[0] or sizes[axis] <= MOST_UNITS}
+        spreads = {axis: _spreads(parts, axis) for axis in axes if axis == axes[0] or sizes[axis] <= MOST_COLUMNS}
+        found = {axis: _apart(each) for axis, each in spreads.items() if axis == axes[0] or _may_be_units(each)}
     best = max(found, key=lambda axis: found[axis], default=None)
     if best is None or found[best] <= max(_APART, _APART_BESIDE * found[axes[0]]):
         return axes[0] if axes else None
@@ -82,13 +83,20 @@ def _first_rows(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> list[NDArr
     return parts
 
 
-def _spreads_apart(parts: Sequence[NDArray[np.float64]], axis: int) -> float:
-    """Return how many times the spread of an entry of an axis is that of another one; other axes may vary by part."""
+def _spreads(parts: Sequence[NDArray[np.float64]], axis: int) -> NDArray[np.float64]:
+    """Return the spreads of the entries of an axis, without those of rounding alone; other axes may vary by part."""
     channels = np.concatenate([by_channel(part, axis) for part in parts], axis=1)
     step = max(1, math.ceil(channels.size / _VALUES_SEEN))
     spreads = bulk_of(channels[:, ::step], ()).spread
-    largest = spreads.max(initial=0.0)
-    return float(largest / spreads[spreads > largest * _ROUNDING].min(initial=largest)) if largest else 1.0
+    return spreads[spreads > spreads.max(initial=0.0) * _ROUNDING]
+
+
+def _apart(spreads: NDArray[np.float64]) -> float:
+    return float(spreads.max() / spreads.min()) if spreads.size else 1.0
+
+
+def _may_be_units(spreads: NDArray[np.float64]) -> bool:
+    return spreads.size <= _MANY or bool(np.abs(np.diff(np.log(spreads))).max() > math.log(_APART_BESIDE))
 
 
 def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:
@@ -112,4 +120,4 @@ def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | 
     widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in seen}
     is_fixed = declared is None or len(declared) != _COLUMNS_RANK or isinstance(declared[1], int)
     is_of_pairs = not is_fixed and all(shape[0] == shape[-1] for shape in seen)
-    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS and not is_of_pairs
+    return len(widths) == 1 and 1 < min(widths) <= MOST_COLUMNS and not is_of_pairs

@@ -126,7 +126,8 @@ def _why(result: ComparisonResult | None, output: str) -> str:
 def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[str, str]:
     if decision is not None:
         return _decision_cells(decision)
-    return "no rule" if output.mismatches is None else f"{number(output.mismatches)} values", _NOTHING
+    words = "no rule" if output.mismatches is None else f"{number(output.mismatches)} values"
+    return words, _NOTHING
 
 
 def _decision_cells(decision: DecisionStatistics) -> tuple[str, str]:

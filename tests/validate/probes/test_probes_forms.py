@@ -192,6 +192,24 @@ def test_of_several_ids_each_is_asked_what_float32_does_not_hold(desk: ProbeDesk
     assert asked.dropped == []
 
 
+_SATURATED = """(int64[B] category, float[B,1] x) => (float[B,1] p) {
+  e = Gather(t, category) u = Add(e, x) p = Sigmoid(u) }"""
+
+
+def test_a_lost_category_is_found_though_a_quarter_of_the_rows_is_saturated(desk: ProbeDesk) -> None:
+    # In a quarter of the rows, no category changes the probability by more than its limit.
+    x = np.resize(np.float32([-30, 0, 0, 0]), (48, 1))
+    samples = [{"category": _RANDOM.integers(0, 4, 12), "x": x[at : at + 12]} for at in range(0, 48, 12)]
+    table = np.linspace(0.5, 2, 12, dtype=np.float32)[:, None]
+    asked = desk.ask(desk.model(_SATURATED, {"t": table}), samples, names=["ids"])
+
+    for lost in range(4, 12):
+        answered = desk.answer(asked, desk.model(_SATURATED, {"t": np.where(table == table[lost], 0, table)}))
+
+        assert answered.gate == ()
+        assert set(answered.failed) == {"ids"}
+
+
 _CACHE = """(float[B,1,2] x, float[B,P,2] past) => (float[B,2] y, float[B,Q,2] present) {
   present = Concat<axis=1>(past, x) y = ReduceMean<axes=[1], keepdims=0>(present) }"""
 

@@ -336,3 +336,25 @@ def test_a_large_answer_to_a_row_that_runs_many_times_is_no_fill_value(desk: Pro
     answered = desk.answer(asked, desk.model(text.format(size=size, steps=steps), weights))
 
     assert (answered.gate, answered.failed) == ((), {})
+
+
+def test_a_large_answer_to_every_place_of_a_flat_signal_is_no_fill_value(desk: ProbeDesk) -> None:
+    # Powers of a spectrum: that of the mean is far above the others where the signal is flat.
+    text = """(float[N,20,64] x) => (float[N,20,33] y) {{
+        {cast}
+        a = MatMul(d, cosines)
+        b = MatMul(d, sines)
+        a2 = Mul(a, a)
+        b2 = Mul(b, b)
+        sums = Add(a2, b2)
+        y = Cast<to=1>(sums)
+    }}"""
+    turns = 2 * np.pi * np.outer(np.arange(64), np.arange(33)) / 64
+    waves = {"cosines": np.cos(turns) * np.hanning(64)[:, None], "sines": np.sin(turns) * np.hanning(64)[:, None]}
+    samples = [{"x": _normal(seed, 8, 20, 64)} for seed in range(4)]
+    weights = {name: wave.astype(np.float32) for name, wave in waves.items()}
+    asked = desk.ask(desk.model(text.format(cast="d = Identity(x)"), weights), samples, names=["flat"])
+
+    answered = desk.answer(asked, desk.model(text.format(cast="d = Cast<to=11>(x)"), waves))
+
+    assert (answered.gate, answered.failed) == ((), {})

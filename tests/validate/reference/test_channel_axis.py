@@ -16,8 +16,11 @@ from paritygate.validate.reference.channel_axis import axis_of_units
         (np.logspace(0, 4, 8)[None], [1, 2], 2),
         # Along the likely axis they are as far apart.
         (np.logspace(0, 4, 8)[None] * np.logspace(0, 4, 4)[:, None], [1, 2], 1),
-        # So many entries are places.
+        # So many entries, with spreads that change smoothly, are places.
         (np.logspace(0, 4, 100)[None], [1, 2], 1),
+        (np.hanning(200)[None], [1, 2], 1),
+        (np.repeat([1e3, 1], 50)[None], [1, 2], 2),
+        (np.random.default_rng(0).permutation(np.logspace(0, 4, 300))[None], [1, 2], 2),
         (np.logspace(0, 4, 8)[None], [1], 1),
         (np.logspace(0, 4, 8)[None], [], None),
         # Positions that hold rounding alone are no quantities.

@@ -167,11 +167,11 @@ def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int
     if role.low is None or role.high is None or role.high < role.low:
         return
     positions, name = asker.positions, asker.name
-    if role.high - role.low < rows:
-        yield from _one_by_one(context, asker, range(role.low, role.high + 1))
-        return
     allowed = rows * (ROWS_FACTOR if positions == 1 else 1) * positions
     count = role.high - role.low + 1
+    if count <= (allowed if positions == 1 else rows):
+        yield from _one_by_one(context, asker, range(role.low, role.high + 1), min(_PLACES, allowed // count))
+        return
     note = ""
     if count > allowed:
         # Evenly spread regions with both ends; the ids between them do not run.
@@ -220,11 +220,13 @@ def _regions_of_columns(
         yield replace(asker.of_columns(wanted, count, about), note="; ".join(notes))
 
 
-def _one_by_one(context: ProbeContext, asker: _Asker, ids: range) -> Iterator[ProbeBatch]:
+def _one_by_one(context: ProbeContext, asker: _Asker, ids: range, places: int) -> Iterator[ProbeBatch]:
+    """Yield rows of one id each; a row of a single position shows an id only if its other inputs let it."""
     least, size = min(batch_sizes(context)), max(batch_sizes(context))
-    for start in range(0, len(ids), size):
-        part = ids[start : start + size]
-        whole = np.resize(np.asarray(part), max(least, len(part)))
+    placed = np.repeat(ids, places if asker.positions == 1 else 1)
+    for start in range(0, len(placed), size):
+        part = placed[start : start + size]
+        whole = np.resize(part, max(least, len(part)))
         about = f"ids {part[0]} to {part[-1]} of {asker.name}, one a row"
         yield asker.batch(np.repeat(whole, asker.positions), about, is_unlike=asker.positions > 1)
 

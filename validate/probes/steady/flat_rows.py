@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 
 # Outputs that move by more than this share of a limit, when inputs move by a rounding, are unsteady.
 STEADY_SHARE = 0.5
+_SIGNAL_RANK = 3
+
+
+def is_flat_signal(values: NDArray[np.generic]) -> bool:
+    """Return whether every row has places and features, with values that differ along one axis at most."""
+    if values.ndim < _SIGNAL_RANK or not values.size:
+        return False
+    axes = range(1, values.ndim)
+    varies = [bool((values != np.take(values, [0], axis=axis)).any()) for axis in axes]
+    return sum(varies) <= 1
 
 
 def moved_in_limits(found: Arrays, outputs: Arrays, profiles: Profiles, precision: Precision) -> float:
