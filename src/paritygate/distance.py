@@ -26,12 +26,12 @@ def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64
     Equal values, two NaN, and two infinities of the same sign are 0 apart. A value that is NaN or infinite in one array
     alone is infinitely far from the other.
     """
-    wide_actual, wide_expected = (np.asarray(array, dtype=np.float64) for array in (actual, expected))
     apart = np.asarray(np.abs(subtract(actual, expected)))
     with np.errstate(over="ignore"):
         if math.isfinite(float(apart.sum())):
             return apart
     # A value is NaN or infinite, or the sum exceeds float64.
+    wide_actual, wide_expected = (np.asarray(array, dtype=np.float64) for array in (actual, expected))
     is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
     distances = np.where(is_same, 0.0, apart)
     return np.where(np.isnan(distances), np.inf, distances)

@@ -88,8 +88,7 @@ def _spreads(parts: Sequence[NDArray[np.float64]], axis: int) -> NDArray[np.floa
     channels = np.concatenate([by_channel(part, axis) for part in parts], axis=1)
     step = max(1, math.ceil(channels.size / _VALUES_SEEN))
     spreads = bulk_of(channels[:, ::step], ()).spread
-    kept: NDArray[np.float64] = spreads[spreads > spreads.max(initial=0.0) * _ROUNDING]
-    return kept
+    return np.asarray(spreads[spreads > spreads.max(initial=0.0) * _ROUNDING])
 
 
 def _apart(spreads: NDArray[np.float64]) -> float:
