@@ -14,7 +14,6 @@ from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.precision import Precision, Variant
-from paritygate.signature import is_float_dtype
 
 # The figure that each preference orders by.
 _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
@@ -82,7 +81,7 @@ class ReleaseOption:
         entries = (self.entry, *self.entries.values())
         outputs = [output for entry in entries if entry.result for output in entry.result.outputs.values()]
         # The scores' difference stands in for a label's; other integers are equal in a pass.
-        parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output.dtype)]
+        parts = [_part_of_spread(output) for output in outputs if output.mismatches is None]
         finite = [part for part in parts if part is not None]
         return max(finite, default=0.0) if outputs and len(finite) == len(parts) else None
 

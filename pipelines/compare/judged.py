@@ -119,7 +119,7 @@ def result_of(  # noqa: PLR0913 - all that a comparison found
         decisions=dict(measured.decisions),
         mismatches=measured.mismatches,
         strata={
-            name: {value: stratum_result(measured, expected.profiles) for value, measured in values.items()}
+            name: {value: stratum_result(measured, result.limits) for value, measured in values.items()}
             for name, values in result.strata.items()
         },
         checks=list(checks),

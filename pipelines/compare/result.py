@@ -25,6 +25,7 @@ from paritygate.validate.measure.check import (
     verdict_of,
 )
 from paritygate.validate.measure.figures import DecisionStatistics, Drawing, WorstRow
+from paritygate.validate.measure.tolerance import OUTPUT_LIMITS
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class OutputResult:
     `scale` is max(1, spread of the reference's bulk), the largest over the channels. It multiplies default limits, and
     `limits` are those of the bulk. `reference_spread` is that spread itself. The largest difference as a part of it
     orders equally fast variants. `fill_values` were compared exactly. `mismatches` counts values that differ in an
-    output that is compared exactly. It is null for a float output, whose changed answers are in `decisions`.
+    output that is compared exactly. It is null for one with limits, whose changed answers are in `decisions`.
     `rows_beyond` counts rows beyond a limit. It is null where the output has no row for each input row. `looks_like`
     describes the difference of an output that failed. `drawing` is data for the report's drawing; null for none.
     `sqnr_db` is the signal-to-quantization-noise ratio; null also where nothing differs or the reference is all zeros.
@@ -364,8 +365,8 @@ class ComparisonResult:
         return self.not_run_here if self.error is None else self.error.message
 
 
-def _range(values: Iterable[float]) -> LimitRange:
-    seen = [float(value) for value in values]
+def _range(limit: Any) -> LimitRange:  # noqa: ANN401 - an array, or a number
+    seen = [float(value) for value in getattr(limit, "flat", [limit])]
     return LimitRange(lowest=min(seen), highest=max(seen))
 
 
@@ -403,14 +404,9 @@ def output_result(
         axis=profile.axis,
         scale=float(profile.scale.max()),
         repeat_max_abs_diff=finite_or_none(measured.repeat_max_abs_diff.get(name)),
-        mismatches=None if profile.is_float else statistics.mismatches,
+        mismatches=statistics.mismatches if limits.is_exact else None,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
-        limits={
-            "max_abs_diff": _range(limits.max_abs_diff),
-            "mean_abs_diff": _range(limits.mean_abs_diff),
-            "repeat_max_abs_diff": _range(limits.repeat_max_abs_diff),
-            "max_row_rel_diff": _range([limits.max_row_rel_diff]),
-        },
+        limits={name: _range(getattr(limits, name)) for name in OUTPUT_LIMITS},
         worst_rows=list(statistics.worst_rows) if profile.dtype != "string" else _of_text(statistics.worst_rows),
         rows_beyond=_rows_beyond(measured, name),
         looks_like=list(looks_like),
@@ -419,8 +415,8 @@ def output_result(
     )
 
 
-def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
-    """Return the result of one stratum, given the profile of each output."""
+def stratum_result(measured: Measurement, limits: Mapping[str, Limits]) -> StratumResult:
+    """Return the result of one stratum, given the limits of each output."""
     return StratumResult(
         rows=measured.rows,
         outputs={
@@ -428,7 +424,7 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
                 StratumOutput,
                 statistics,
                 rows_beyond=_rows_beyond(measured, output),
-                mismatches=None if profiles[output].is_float else statistics.mismatches,
+                mismatches=statistics.mismatches if limits[output].is_exact else None,
                 non_finite=statistics.non_finite + statistics.non_finite_mismatches,
             )
             for output, statistics in measured.statistics.items()

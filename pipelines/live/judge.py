@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.pipelines.report.figures import share as share_words
 from paritygate.signature import dtype_name, is_float_dtype
@@ -76,7 +77,7 @@ class AnswerJudge:
     """The rules of a release for one answer at a time."""
 
     rules: GateRules
-    limits: Mapping[str, Limits]  # by float output
+    limits: Mapping[str, Limits]  # by output that is not compared exactly
 
     def judge(self, actual: Arrays, expected: Arrays, again: Arrays, *, rows: int) -> Answered:
         """Return which rows have another answer.
@@ -125,7 +126,7 @@ class AnswerJudge:
         beyond = self._values_beyond(name, actual, wanted)
         counts = np.isfinite(found) & np.isfinite(right) & ~left_out
         band = np.broadcast_to(limits.band(right), right.shape)[counts]
-        apart = np.abs(found[counts] - right[counts])
+        apart = distance(found[counts], right[counts])
         shares = np.divide(apart, band, out=np.where(apart > 0, math.inf, 0.0), where=band > 0)
         # A substitute of a fill value is right, although its limit is 0.
         explained = shares[~np.isinf(shares) | beyond[counts]]
@@ -188,8 +189,9 @@ def check_judgeable(rules: GateRules, dtypes: Mapping[str, str], command: str) -
             raise UsageError(msg, hint="name one of these outputs with --decision")
 
 
-def _wide(array: NDArray[np.generic]) -> NDArray[np.float64]:
-    return np.asarray(array, dtype=np.float64)
+def _wide(array: NDArray[np.generic]) -> NDArray[Any]:
+    # Floats may be of a dtype that NumPy does not know, and integers too large for float64.
+    return np.asarray(array, dtype=None if array.dtype.kind in "iu" else np.float64)
 
 
 def _lost(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> NDArray[np.bool_]:

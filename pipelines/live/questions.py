@@ -19,7 +19,7 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.record import record_outputs
 from paritygate.signature import Signature
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.limits import limits_of
 from paritygate.validate.measure.valid_positions import only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
@@ -120,8 +120,7 @@ def questions_of(
     if not inputs:
         msg = f"--rows is more than a batch of the samples {samples.text} has (got {rows}, largest: {largest})"
         raise UsageError(msg, hint="give more samples, or fewer rows")
-    profiles = {name: item for name, item in recording.profiles.items() if name not in rules.ignored and item.is_float}
-    limits = {names[name]: limits_for(rules.tolerance, item) for name, item in profiles.items()}
+    limits = {names[name]: item for name, item in limits_of(rules.tolerance, recording.profiles.values()).items()}
     judge = AnswerJudge(rules=_by_served_names(rules, names), limits=limits)
     return Questions(inputs=inputs, expected=expected, rows=where, rows_each=rows, judge=judge)
 

@@ -24,7 +24,6 @@ from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.roots import Root
-from paritygate.signature import is_float_dtype
 
 # What is allowed where a model has no release yet.
 FIRST_RELEASE = "first-release"
@@ -317,7 +316,7 @@ def _mismatches(result: ComparisonResult) -> dict[str, tuple[int, int]]:
     """Return how many decisions differ, of how many, by output or name of detections; only those that have any."""
     by_output = {name: (item.mismatches, item.decisions) for name, item in result.decisions.items()}
     for name, output in result.outputs.items():
-        if name not in by_output and not is_float_dtype(output.dtype) and output.mismatches is not None:
+        if name not in by_output and output.mismatches is not None:
             by_output[name] = (output.mismatches, output.compared)
     for name, match in result.matches.items():
         by_output[name] = (match.missing + match.extra, match.expected)

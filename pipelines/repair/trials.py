@@ -116,7 +116,7 @@ class Judge:
             actual = answers.get(tuple(batch.ids), {})
             for name, limits in result.limits.items():
                 profile = self._expected.profiles[name]
-                if name in actual and profile.is_float and expected[name].size:
+                if name in actual and not limits.is_exact and expected[name].size:
                     figures = RowFigures()
                     state = empty(profile, limits, names_rows=False)
                     update(state, actual[name], expected[name], batch.ids, figures)

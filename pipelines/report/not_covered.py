@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paritygate.pipelines.compare.result import ComparisonResult, ProbesResult
-from paritygate.signature import is_float_dtype
 
 
 def not_covered(result: ComparisonResult) -> tuple[str, ...]:
@@ -22,7 +21,7 @@ def _outputs(result: ComparisonResult) -> Iterator[str]:
 
 def _answers(result: ComparisonResult) -> Iterator[str]:
     read = {*result.decisions, *(item.output for item in result.gold.values())}
-    names = [name for name, item in result.outputs.items() if is_float_dtype(item.dtype) and name not in read]
+    names = [name for name, item in result.outputs.items() if item.mismatches is None and name not in read]
     if names:
         yield f"no decision is declared on {', '.join(names)}: differences are judged, and not what becomes of them"
     for name, decision in result.decisions.items():

@@ -41,7 +41,6 @@ from paritygate.pipelines.report.tables.variants import (
     worst_rows_table,
 )
 from paritygate.pipelines.report.why import why_of_variant
-from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.figures import WorstRow
 
 _FAILED = frozenset({"fail", "error", "inconclusive"})
@@ -166,7 +165,7 @@ def _lead(variant: VariantReport) -> str:
 
 def _output(name: str, output: OutputResult, result: ComparisonResult) -> OutputSection:
     tables = [agreement_table(output)]
-    if is_float_dtype(output.dtype) or output.mismatches:
+    if output.mismatches != 0:
         tables.insert(0, difference_table(output))
     if any(row.row_id and _says_something(row) for row in output.worst_rows):
         tables.append(worst_rows_table(output))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.batch import Arrays
+from paritygate.codec import finite_or_none
 from paritygate.distance import distance
 from paritygate.errors import BackendError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -82,20 +82,18 @@ def _effect(
     name = profile.name
     if np.array_equal(actual, expected, equal_nan=expected.dtype.kind == "f"):
         return _nothing(name, where)
-    largest = math.nan
-    if actual.shape == expected.shape and actual.dtype == expected.dtype and actual.dtype.kind in "fiub":
-        difference, wanted = distance(actual, expected), expected.astype(np.float64)
-        largest = float(difference.max(initial=0.0))
-    if not math.isfinite(largest):
-        return EffectResult(output=name, max_abs_diff=None, where=where, in_limits=None, is_rounding=False)
-    if expected.dtype.kind != "f" or not limits.max_abs_diff.all():
+    is_alike = actual.shape == expected.shape and actual.dtype == expected.dtype and actual.dtype.kind in "fiub"
+    difference = distance(actual, expected) if is_alike else np.full(1, np.inf)
+    largest = finite_or_none(float(difference.max(initial=0.0)))
+    if largest is None or not limits.max_abs_diff.all():
         return EffectResult(output=name, max_abs_diff=largest, where=where, in_limits=None, is_rounding=False)
+    wanted = expected.astype(np.float64)
     return EffectResult(
         output=name,
         max_abs_diff=largest,
         where=where,
         in_limits=_in_limits(difference, wanted, limits),
-        is_rounding=_is_rounding(difference, wanted, profile),
+        is_rounding=expected.dtype.kind == "f" and _is_rounding(difference, wanted, profile),
     )
 
 

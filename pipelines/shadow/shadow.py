@@ -27,7 +27,7 @@ from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
 from paritygate.precision import Variant
 from paritygate.roots import Root
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.limits import limits_of
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid, valid_positions
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
@@ -90,9 +90,7 @@ def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> S
         _check_names(captured, rules, artifact)
         # Two processes, because what differs between them is noise.
         first, again = (_recorded(artifact, captured, rules, folder / each, request, progress) for each in "12")
-        floats = {name: item for name, item in first.profiles.items() if item.is_float}
-        limits = {name: limits_for(rules.tolerance, item) for name, item in floats.items()}
-        judge = AnswerJudge(rules=rules, limits=limits)
+        judge = AnswerJudge(rules=rules, limits=limits_of(rules.tolerance, first.profiles.values()))
         progress("judging the answers", 0, first.rows)
         for exchange, answers in _pairs(captured, first, again):
             tally.add(exchange, None if answers is None else _judged(judge, exchange, answers, positions))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.rules.table import RULES, Kind
 from paritygate.pipelines.spec.schema import ResolvedSpec
-from paritygate.signature import Signature, TensorSpec, is_float_dtype
+from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_number_dtype
 from paritygate.text import counted, meant
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.reference.channel_axis import MOST_COLUMNS, channel_axes, has_columns
@@ -26,7 +26,7 @@ class _AskedLimit(NamedTuple):
 
 
 def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
-    """Check that limits of single outputs are on float outputs that are compared, with a number for each channel.
+    """Check that limits of single outputs are on numeric outputs that are compared, with a number for each channel.
 
     An open size follows from the reference's outputs: see `check_limits_of_profiles`. All names of outputs are checked
     already, except those below `tolerance`.
@@ -36,16 +36,16 @@ def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
     """
     matched = {name for rule in resolved.matches for name in rule.outputs}
     left_out = matched | resolved.ignored.keys()
-    floats = {spec.name: spec for spec in signature.outputs if is_float_dtype(spec.dtype) and spec.name not in left_out}
+    compared = [spec for spec in signature.outputs if spec.name not in left_out]
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None]
-    channels = {name: _channels(spec, resolved.spec.axes.get(name), inputs) for name, spec in floats.items()}
-    _check(resolved, channels)
+    channels = {spec.name: _channels(spec, resolved.spec.axes.get(spec.name), inputs) for spec in compared}
+    _check(resolved, channels, {spec.name: spec.dtype for spec in compared})
 
 
 def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
     """Check the same by the outputs of the reference, with the same error."""
-    floats = {name: (profile.channels,) for name, profile in profiles.items() if profile.is_float}
-    _check(resolved, floats)
+    channels = {name: (profile.channels,) for name, profile in profiles.items()}
+    _check(resolved, channels, {name: profile.dtype for name, profile in profiles.items()})
 
 
 def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
@@ -61,31 +61,30 @@ def _asked(resolved: ResolvedSpec) -> Iterator[_AskedLimit]:
                 yield _AskedLimit(f"tolerance.{variant}.outputs.{output}.{name}", output, len(numbers))
 
 
-def _check(resolved: ResolvedSpec, channels: Mapping[str, Sequence[int]]) -> None:
+def _check(resolved: ResolvedSpec, channels: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]) -> None:
+    labels = resolved.spec.argmax_of
+    numbers = [name for name, dtype in dtypes.items() if is_number_dtype(dtype) and name not in labels]
+    floats = [name for name in numbers if is_float_dtype(dtypes[name])]
     for limit in _asked(resolved):
+        what, names = ("numeric", numbers) if limit.key.startswith("tolerance.") else ("float", floats)
         is_of_names = limit.noun == "name"
-        if not is_of_names:
-            _check_float(resolved, limit.key, limit.output, channels)
-        # One number applies to all channels.
-        if limit.size > 1 or is_of_names:
-            _check_count(resolved, limit, channels.get(limit.output, ()))
-
-
-def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collection[str]) -> None:
-    if output not in floats:
-        there_are = ", ".join(floats) or "none"
-        msg = (
-            f"spec {resolved.origin}: {key} is on {output!r}, which is not a float output that is compared "
-            f"(there are: {there_are})"
-        )
-        raise UsageError(msg, hint=f"name one of these{meant(output, floats)}")
+        if limit.output in names:
+            # One number applies to all channels.
+            if limit.size > 1 or is_of_names:
+                _check_count(resolved, limit, channels[limit.output])
+        elif not is_of_names:
+            msg = (
+                f"spec {resolved.origin}: {limit.key} is on {limit.output!r}, which is not a {what} output that is "
+                f"compared (there are: {', '.join(names) or 'none'})"
+            )
+            raise UsageError(msg, hint=f"name one of these{meant(limit.output, names)}")
 
 
 def _check_count(resolved: ResolvedSpec, limit: _AskedLimit, channels: Sequence[int]) -> None:
     if channels and limit.size not in channels:
         has = f"{limit.key} has {counted(limit.size, limit.noun)}"
         msg = f"spec {resolved.origin}: {has}, but the output has {counted(channels[0], 'channel')}"
-        hint = f"give one {limit.noun} for each channel, or choose their axis above rank 2: axes: {{{limit.output}: N}}"
+        hint = f"give one {limit.noun} for each channel, or choose their axis: axes: {{{limit.output}: N}}"
         raise UsageError(msg, hint=hint)
 
 
@@ -93,7 +92,7 @@ def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int 
     """Return how many channels an output may have, the likeliest first; none where its declared shape is open."""
     if spec.shape is None:
         return ()
-    if axis is None and len(spec.shape) < _COLUMNS_RANK:
+    if axis is None and (len(spec.shape) < _COLUMNS_RANK or not is_float_dtype(spec.dtype)):
         return (1,)
     if axis is not None:
         size = spec.shape[axis]

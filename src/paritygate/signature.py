@@ -16,6 +16,7 @@ BATCH = "batch"
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
 _STRING = "string"
+# Of outputs that are compared, by tolerance or exactly.
 DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {_STRING}
 
 
@@ -31,13 +32,13 @@ def is_float_dtype(name: str) -> bool:
 
 
 def is_integer_dtype(name: str) -> bool:
-    """Return whether `name` is an integer dtype or bool, whose outputs are compared exactly."""
+    """Return whether `name` is an integer dtype or bool."""
     return name in _INTEGER_DTYPES
 
 
-def is_comparable_dtype(name: str) -> bool:
-    """Return whether outputs of the dtype are compared, by tolerance or exactly."""
-    return name in DTYPES
+def is_number_dtype(name: str) -> bool:
+    """Return whether differences of values of the dtype have a size: of floats and integers, but not bool and text."""
+    return name in DTYPES - {"bool", _STRING}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

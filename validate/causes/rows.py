@@ -110,6 +110,6 @@ def _largest(name: str, found: GateResult, rows: int) -> float:
     if statistics.rows < rows:
         return math.inf
     # Of values that are compared exactly, a difference has no size; one of them is beyond the limit.
-    if statistics.mismatches:
+    if statistics.mismatches and found.limits[name].is_exact:
         return 1.0 + statistics.mismatches
     return max((row.in_limits for row in statistics.worst_rows), default=0.0)

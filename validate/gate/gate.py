@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.batch import Arrays, Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
-from paritygate.signature import dtype_name, is_comparable_dtype
+from paritygate.signature import DTYPES, dtype_name
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measures import GateResult, Measures
 from paritygate.validate.gate.rule_checks import check_ignored
@@ -134,7 +134,7 @@ class Passes:
     def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
         # An output without numbers breaks the contract, and cannot be stored.
         kept = {*self.measures.compared, *self.measures.rules.matched}
-        return name in kept and is_comparable_dtype(dtype_name(array.dtype))
+        return name in kept and dtype_name(array.dtype) in DTYPES
 
 
 def _rows_of(outputs: Arrays, is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:

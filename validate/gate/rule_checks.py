@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from paritygate.errors import UsageError
-from paritygate.signature import is_float_dtype, is_integer_dtype
+from paritygate.signature import is_float_dtype, is_integer_dtype, is_number_dtype
 from paritygate.text import meant
 from paritygate.validate.detections.rule import check_match_rules
 from paritygate.validate.gate.rules import GateRules
@@ -74,11 +74,10 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
                 hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
                 "or --argmax-of LABEL=SCORES",
             )
-    named = [
-        *((rule, name) for rule, name, _ in rules.floors()),
-        *(("tolerance", name) for name in rules.tolerance.outputs),
-    ]
-    _check_floats(named, {name: outputs[name] for name in compared})
+    floats = [name for name in compared if is_float_dtype(outputs[name])]
+    numbers = [name for name in compared if is_number_dtype(outputs[name]) and name not in rules.argmax_of]
+    _check_named(((rule, name) for rule, name, _ in rules.floors()), floats, "a float output")
+    _check_named((("tolerance", name) for name in rules.tolerance.outputs), numbers, "a numeric output")
     for label, scores in rules.argmax_of.items():
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
@@ -89,14 +88,13 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
     return compared
 
 
-def _check_floats(named: Iterable[tuple[str, str]], compared: Mapping[str, str]) -> None:
-    """Check that rules name float outputs; `compared` has the dtypes."""
-    floats = [name for name, dtype in compared.items() if is_float_dtype(dtype)]
+def _check_named(named: Iterable[tuple[str, str]], outputs: Collection[str], what: str) -> None:
+    """Check that rules name some of these outputs."""
     for rule, name in named:
-        if name not in floats:
-            there_are = ", ".join(floats) or "none"
-            msg = f"{rule} names {name!r}, which is not a float output that is compared (there are: {there_are})"
-            raise UsageError(msg, hint=f"name one of these{meant(name, floats)}")
+        if name not in outputs:
+            there_are = ", ".join(outputs) or "none"
+            msg = f"{rule} names {name!r}, which is not {what} that is compared (there are: {there_are})"
+            raise UsageError(msg, hint=f"name one of these{meant(name, outputs)}")
 
 
 def _check_valid_where(rules: GateRules, chosen: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paritygate.signature import is_number_dtype
 from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.measure.row_traits import TRAITS
@@ -79,7 +80,7 @@ def _looks_like(
     pattern: RowPattern | None,
     strata: Mapping[str, Mapping[str, Measurement]],
 ) -> tuple[str, ...]:
-    if not _is_number(profile):
+    if not is_number_dtype(profile.dtype):
         # Such values are equal or not: their difference has no size and no sign.
         return () if pattern is None else _of_rows(profile, statistics, pattern, strata)
     if pattern is not None:
@@ -97,10 +98,6 @@ def _looks_like(
     return tuple(_one_sided(statistics, is_everywhere=is_everywhere))
 
 
-def _is_number(profile: OutputProfile) -> bool:
-    return profile.dtype not in {"string", "bool"}
-
-
 def _of_rows(
     profile: OutputProfile,
     statistics: DiffStatistics,
@@ -110,7 +107,7 @@ def _of_rows(
     """Return which rows or columns differ, if these have a common trait."""
     rows = _Rows.of(pattern)
     traits = (*_attributed(pattern, rows, _strata_of(profile.name, strata)), *_channel(pattern))
-    grown = tuple(_growth(pattern)) if _is_number(profile) else ()
+    grown = tuple(_growth(pattern)) if is_number_dtype(profile.dtype) else ()
     return traits or grown or tuple(_few_rows(statistics, rows))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
+from paritygate.signature import is_number_dtype
 from paritygate.validate.gate.rules import FLOORS, GateRules
 from paritygate.validate.measure.bounds import (
     COVERED_ROWS,
@@ -69,11 +70,10 @@ def _checks(measured: Measurement, plan: JudgePlan) -> list[Check]:
         checks.append(Check(name="contract", status=Status.PASS, words=say("contract")))
     checks.append(_check_accepts(measured))
     for name, statistics in measured.statistics.items():
-        profile = plan.profiles[name]
-        if profile.is_float:
-            checks += _check_float(name, statistics, plan)
-        else:
+        if plan.limits[name].is_exact:
             checks.append(_check_exact(name, statistics, plan))
+        else:
+            checks += _check_quantity(name, statistics, plan)
     for name, decision in measured.decisions.items():
         checks += _check_decision(name, decision, plan)
     checks += [_check_floor(rule, name, least, measured, plan) for rule, name, least in plan.rules.floors()]
@@ -134,9 +134,10 @@ def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Chec
         return _nothing_measured(name, plan)
     words = say("exact", mismatches=statistics.mismatches, values=statistics.values)
     is_rounded = plan.rules.precision not in {Precision.FP32, Precision.TF32}
-    is_choice = plan.profiles[name].dtype.startswith(("int", "uint"))
-    if is_rounded and is_choice and 0 < statistics.mismatches <= max(1, _TIPPED * statistics.values):
+    is_number = bool(statistics.mismatches) and is_number_dtype(plan.profiles[name].dtype)
+    if is_number and is_rounded and statistics.mismatches <= max(1, _TIPPED * statistics.values):
         words += say("exact.tipped", output=name)
+    words += say("exact.quantity", output=name) if is_number else ()
     return _none_wrong("exact", name, statistics.mismatches, words)
 
 
@@ -147,7 +148,7 @@ def _nothing_measured(name: str, plan: JudgePlan) -> Check:
     return Check(name="measured", status=Status.ERROR, kind=Kind.NOT_MEASURED, words=words, output=name)
 
 
-def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
+def _check_quantity(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
     limits = plan.limits[name]
     if statistics.values == 0:
         return [_nothing_measured(name, plan)]
@@ -159,7 +160,8 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     step = Step(precision=plan.rules.precision, dtype=profile.dtype)
 
     def below(check: str, difference: float, magnitude: float) -> Words:
-        return below_steps(step, difference, magnitude, is_own_limit=check in plan.rules.tolerance.declared)
+        is_own = check in plan.rules.tolerance.declared
+        return below_steps(step, difference, magnitude, is_own_limit=is_own) if profile.is_float else ()
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(
@@ -167,7 +169,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
             "mean_abs_diff",
             name,
             statistics.mean_abs_by_channel,
-            limits.mean_abs_diff,
+            limits.mean_abs_diff + limits.of_few / np.maximum(statistics.count_by_channel, 1.0),
             of_failure=lambda channel, mean: below("mean_abs_diff", mean, float(of_bulk[channel])),
         )
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
 from paritygate.validate.measure.blocks import on_axis
@@ -20,40 +22,24 @@ from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, OUTPUT_LIM
 # Of shares of one quantity, the largest root mean square difference of a column, as a share of that of its distances
 # from the median. Source: as above.
 SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 3.5e-1}
-
-
 # No cap is below so many roundings of the bulk: those of the weights move a nearly constant column as a whole.
 # Source: measured on honest FP16 and BF16 of small networks, up to 8.9.
 _ROUNDINGS_OF_CAP = 12
-
-
 # The parts of a single value's cap and floor that the limit of a mean and of a repeat have.
 _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
-
-
 _FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 8, "repeat_max_abs_diff": 1 / 2}
-
-
 # On generated rows, a limit may be so many times as large a share of its channel's spread, and half of it at most.
 _ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
-
-
 # A candidate has noise of its own besides that of the reference.
 _NOISE_ROOM = 2.0
-
-
 _MOST_NOISE = 10.0
-
-
+# So many values of an integer output may have their whole limit, because each is a large part of the mean of a few.
+_FEW_WHOLE = 4
 # How far implementations of a bounded function, such as Sigmoid, differ in float32 at any value.
 # Source: ONNX Runtime's rational approximation against PyTorch's, up to 1.2e-7 measured; see docs/tolerances.md.
 ACTIVATION_FLOOR = 3e-7
-
-
 # The precisions whose range or steps do not hold every fill value of FP32; INT8 and TF32 keep such constants.
 _FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision.BF16: "bfloat16"}
-
-
 # Limits of single values, which grow with the distance of the value.
 _GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
 
@@ -77,7 +63,8 @@ class Limits:
     columns of a table, an output of rank 2; it is infinite for others. `fixed` has the channels with declared limits,
     which hold as written. `step` is the coarsest step that a value may have been rounded to; None where `max_abs_diff`
     was declared. The reference's `fills` are compared exactly, but `substitutes`, the nearest numbers of the precision,
-    are allowed.
+    are allowed. `is_exact` is for outputs that are compared exactly, such as labels. The sum of differences may exceed
+    that of the mean limit by `of_few`.
     """
 
     max_abs_diff: NDArray[np.float64]
@@ -101,6 +88,8 @@ class Limits:
     step: Step | None = None
     fills: tuple[float, ...] = ()
     substitutes: tuple[float, ...] = ()
+    is_exact: bool = False
+    of_few: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def widened(self, factor: float) -> Limits:
         """Return limits that are so many times as wide; floors and exact comparisons stay as they are."""
@@ -270,13 +259,10 @@ class Limits:
         is_substitute &= actual != expected
         return is_substitute
 
-    def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def is_within(self, actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which values are within their limit; NaN only where the reference holds NaN."""
-        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        with np.errstate(invalid="ignore"):
-            near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
-        within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
-        return within
+        near: NDArray[np.bool_] = distance(actual, expected) <= self.band(expected)
+        return near | self.is_substituted(actual, expected)
 
 
 def _filled(expected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -293,14 +279,10 @@ def _rows_beyond(own: NDArray[np.float64], bulk: NDArray[np.float64]) -> NDArray
 
 
 def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
-    """Return the limits of one output: defaults scaled by the reference, declared ones as written; 0 unless float."""
-    if not profile.is_float:
-        zero = np.zeros(profile.channels)
-        return Limits(
-            max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
-        )
-    has_max = "max_abs_diff" in tolerance.declared
+    """Return the limits of one output: defaults scaled by the reference, declared ones as written."""
     own = {name: _own_limit(tolerance, profile, name) for name in OUTPUT_LIMITS}
+    if not profile.is_float:
+        return _limits_of_whole(profile, own)
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
     floor = floor_of_bulk(tolerance, profile)
     share = SHARES_OF_SPREAD[tolerance.precision]
@@ -349,9 +331,36 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         mean_of_columns=_mean_of_columns(tolerance, profile, float(_FLOOR_SHARE["mean_abs_diff"] * floor.max())),
         is_table=is_table,
         fixed={name: channels for name, channels in fixed.items() if channels.any()},
-        step=None if has_max else step,
+        step=None if "max_abs_diff" in tolerance.declared else step,
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
+    )
+
+
+def limits_of(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> dict[str, Limits]:
+    """Return the limits of the outputs that are not compared exactly, by name."""
+    limits = {profile.name: limits_for(tolerance, profile) for profile in profiles}
+    return {name: item for name, item in limits.items() if not item.is_exact}
+
+
+def _limits_of_whole(profile: OutputProfile, own: Mapping[str, NDArray[np.float64]]) -> Limits:
+    """Return the limits of an output that is not float: 0, unless its own are declared, because 1 may be another label.
+
+    A declared `max_abs_diff` is the limit of repeats too, and the values of a row may all have it.
+    """
+    most, row = np.nan_to_num(own["max_abs_diff"]), float(own["max_row_rel_diff"][0])
+    of_row = float(most.max()) * math.sqrt(profile.values / max(1, profile.rows)) / (profile.row_norm or 1.0)
+    is_open = {name: np.isnan(limit) for name, limit in own.items()}
+    return Limits(
+        max_abs_diff=most,
+        mean_abs_diff=np.where(is_open["mean_abs_diff"], _CAP_SHARE["mean_abs_diff"] * most, own["mean_abs_diff"]),
+        repeat_max_abs_diff=np.where(is_open["repeat_max_abs_diff"], most, own["repeat_max_abs_diff"]),
+        max_row_rel_diff=of_row if math.isnan(row) else row,
+        axis=profile.axis,
+        floor=most,
+        has_row_floor=math.isnan(row),
+        is_exact=all(channels.all() for channels in is_open.values()),
+        of_few=np.where(is_open["mean_abs_diff"], _FEW_WHOLE * most, 0.0),
     )
 
 
@@ -360,7 +369,7 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
         msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {profile.channels} or 1)"
-        hint = f"give one number, or one for each channel; above rank 2, --axis {profile.name}=N chooses their axis"
+        hint = f"give one number, or one for each channel; --axis {profile.name}=N chooses their axis"
         raise UsageError(msg, hint=hint)
     values = np.array([math.nan if value is None else value for value in declared])
     own: NDArray[np.float64] = np.full(profile.channels, values)
@@ -424,6 +433,8 @@ def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     inputs may be of any size.
     """
     declared = limits_for(tolerance, profile)
+    if not profile.is_float:
+        return declared
     # Generated rows are more than those sampled, and the largest of honest differences grows with them.
     share = SHARES_OF_SPREAD[tolerance.precision]
     wider = replace(profile, own_spread=profile.own_spread * max(1.0, min(_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP / share)))
@@ -454,12 +465,13 @@ def _nearest_in(precision: Precision, fill: float) -> float:
 def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> tuple[str, ...]:
     """Return the names of the declared limits that are looser than the default of some output."""
     default = DEFAULT_TOLERANCES[tolerance.precision]
-    defaults = {profile.name: limits_for(default, profile) for profile in profiles if profile.is_float}
+    defaults = {profile.name: limits_for(default, profile) for profile in profiles}
+    floats = [limits for limits in defaults.values() if not limits.is_exact]
     loose: list[str] = [
         name
         for name in OUTPUT_LIMITS
         if name in tolerance.declared
-        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults.values())
+        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in floats)
     ]
     loose += [
         f"{output}:{name}"

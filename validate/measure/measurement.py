@@ -49,7 +49,7 @@ _NO_ARGMAX = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonPlan:
-    """The outputs to compare, with the reference's profiles, and the limits of float outputs.
+    """The outputs to compare, with the reference's profiles and limits.
 
     `decisions` are by the output they read. `argmax_of` maps integer outputs to the scores of which they are declared
     the argmax.
@@ -128,17 +128,16 @@ class OutputComparison:
         self._plan = plan
         self._names_rows = names_rows
         self._is_of_samples = is_drawn
-        self._sketches: dict[str, Sketch] = {}
         self._octaves: dict[str, NDArray[np.int64]] = {}
-        if is_drawn:
-            self._sketches = {
-                name: plot_data.empty_sketch(profile, plan.decisions.get(name))
-                for name, profile in plan.profiles.items()
-                if profile.is_float
-            }
-        self.states: dict[str, DiffState] = {}
-        for name, profile in plan.profiles.items():
-            self.states[name] = statistics.empty(profile, plan.limits[name], names_rows=names_rows)
+        self._sketches = {
+            name: plot_data.empty_sketch(profile, plan.decisions.get(name))
+            for name, profile in plan.profiles.items()
+            if is_drawn and not plan.limits[name].is_exact
+        }
+        self.states: dict[str, DiffState] = {
+            name: statistics.empty(profile, plan.limits[name], names_rows=names_rows)
+            for name, profile in plan.profiles.items()
+        }
         # By output, the counts of each ended pass.
         self.by_pass: dict[str, list[dict[str, int]]] = {}
         self._folded: dict[str, DecisionState] = {}
@@ -186,7 +185,7 @@ class OutputComparison:
         traits = RowTraits(batch)
         for name, array in expected.items():
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
-            if has_rows and array.size == batch.rows and not self._plan.profiles[name].is_float:
+            if has_rows and array.size == batch.rows and self._plan.limits[name].is_exact:
                 at = np.flatnonzero((actual[name] != array).reshape(-1)) + self._pass_rows
                 self._other_rows[name] = np.union1d(self._other_rows.get(name, at), at)
             # Later passes repeat the same rows.
@@ -301,10 +300,8 @@ class OutputComparison:
 
     def add_repeat(self, first: Arrays, again: Arrays) -> None:
         """Add the candidate's outputs of one batch in the first and in a later pass."""
-        for name, profile in self._plan.profiles.items():
-            if name not in first or name not in again:
-                continue
-            self._add_repeat(name, *repeat_difference(again[name], first[name], profile, self._plan.limits[name]))
+        for name in self._plan.profiles.keys() & first.keys() & again.keys():
+            self._add_repeat(name, *repeat_difference(again[name], first[name], self._plan.limits[name]))
 
     def _add_repeat(self, name: str, ratio: float, largest: float) -> None:
         before = self._repeats.get(name, (0.0, 0.0))
@@ -438,7 +435,7 @@ class OutputComparison:
 
     def _others(self) -> list[str]:
         is_known = {*self._plan.argmax_of, *self._folded}
-        return [name for name, profile in self._plan.profiles.items() if not profile.is_float and name not in is_known]
+        return [name for name, limits in self._plan.limits.items() if limits.is_exact and name not in is_known]
 
 
 def _texts_as_marks(actual: Arrays, expected: Arrays) -> tuple[Arrays, dict[str, NDArray[np.generic]]]:
@@ -454,18 +451,18 @@ def _texts_as_marks(actual: Arrays, expected: Arrays) -> tuple[Arrays, dict[str,
 
 
 def repeat_difference(
-    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile, limits: Limits
+    actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits
 ) -> tuple[float, float]:
     """Return the largest difference of two runs on the same input, in limits of its value and in its own unit.
 
-    It is infinite for integers or shapes that differ, and values that are finite in one run only.
+    It is infinite for labels or shapes that differ, and values that are finite in one run only.
     """
     if actual.shape != expected.shape or dtype_name(actual.dtype) != dtype_name(expected.dtype):
         return float("inf"), float("inf")
     if actual.size == 0:
         return 0.0, 0.0
     left_out = left_out_of(expected)
-    if not profile.is_float:
+    if limits.is_exact:
         is_same = bool((blanked(actual, left_out) == blanked(expected, left_out)).all())
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
     if expected.ndim == 0:
@@ -479,7 +476,7 @@ def _block_difference(
 ) -> tuple[float, float]:
     left_out = left_out_of(expected)
     wide = not_a_number(expected, left_out)
-    difference = distance(not_a_number(actual, left_out), wide)
+    difference = distance(blanked(actual, left_out), blanked(expected, left_out))
     if limits.fits(difference.shape):
         limit = limits.of_values("repeat_max_abs_diff", wide)
     else:

@@ -103,7 +103,7 @@ class OutputProfile:
 
     @property
     def is_float(self) -> bool:
-        """Return whether differences of this output are judged by tolerance, and not exactly."""
+        """Return whether the dtype is a float one."""
         return is_float_dtype(self.dtype)
 
     @property

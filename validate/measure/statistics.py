@@ -6,6 +6,7 @@ float64. NaN and infinity are counted, not averaged.
 
 from __future__ import annotations
 
+import heapq
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.codec import with_finite
+from paritygate.distance import subtract
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
 from paritygate.validate.measure.bounds import mean_interval_95
 from paritygate.validate.measure.figures import WorstRow
@@ -104,11 +106,6 @@ class DiffState:
     limit_histogram: Histogram = field(default_factory=Histogram)
     nearest: WorstRow | None = None
     worst: list[WorstRow] = field(default_factory=list)
-
-    @property
-    def has_exact_channels(self) -> bool:
-        """Return whether the limit of some values is 0, or too small to divide by."""
-        return bool(self.limits.max_abs_diff.min(initial=np.inf) < _SMALLEST_UNIT)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -226,15 +223,15 @@ def _update(
     state.rows += len(rows_of(wide_expected, len(ids)))
     if expected.size == 0:
         return
-    with np.errstate(invalid="ignore"):
-        difference = wide_actual - wide_expected
+    is_whole = expected.dtype.kind in "iu"
+    difference = subtract(actual, expected) if is_whole else subtract(wide_actual, wide_expected)
     magnitude = np.abs(difference)
     limits, of_mean = state.limits.of_max_and_mean(wide_expected)
     # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
     is_kept: NDArray[np.bool_] | None = None
     broken: _Broken | None = None
     is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
-    if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
+    if without or (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
         is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
         _count_non_finite(state, wide_actual, wide_expected, ids)
         state.non_finite_matches -= without
@@ -255,7 +252,7 @@ def _update(
         is_other = actual != expected
         state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))
     with np.errstate(over="ignore"):
-        in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
+        in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if limits.min() < _SMALLEST_UNIT else limits)
     _add_sums(state, difference, magnitude, is_kept, of_mean)
     state.histogram.add(magnitude if is_kept is None else magnitude[is_kept])
     state.limit_histogram.add(in_limits if is_kept is None else in_limits[is_kept])
@@ -472,10 +469,13 @@ def _add_nearest(state: DiffState, block: _Block) -> None:
     """Keep the finite difference that is nearest to its limit, or furthest beyond it, and count those beyond."""
     in_limits = block.by_row(block.in_limits)
     state.beyond += int(np.count_nonzero(in_limits > 1))
-    at = int(in_limits.argmax())
-    row, place = divmod(at, in_limits.shape[1])
-    if in_limits[row, place] > (0.0 if state.nearest is None else state.nearest.in_limits):
-        state.nearest = block.worst_row(row, place, state.limits.axis)
+    largest = float(in_limits.max())
+    if largest > 0 and (state.nearest is None or largest >= state.nearest.in_limits):
+        # Integers are often equally far off: the row of the first id, in whatever order parts are merged.
+        rows, places = np.nonzero(in_limits == largest)
+        row = min(np.unique(rows).tolist(), key=block.name_of)
+        nearest = block.worst_row(row, int(places[rows == row].min()), state.limits.axis)
+        state.nearest = _merged("nearest", state.nearest, nearest)
 
 
 def _add_rows(
@@ -562,9 +562,12 @@ def _keep_worst(state: DiffState, block: _Block) -> None:
     in_limits = block.by_row(block.in_limits)
     largest: NDArray[np.float64] = in_limits.max(axis=1)
     bar = state.worst[-1].in_limits if len(state.worst) == _WORST_ROWS else 0.0
-    rows = np.flatnonzero(largest > bar)
+    rows = np.flatnonzero((largest >= bar) & (largest > 0))
     if rows.size > _WORST_ROWS:
         rows = rows[largest[rows] >= np.partition(largest[rows], -_WORST_ROWS)[-_WORST_ROWS]]
+        apart = block.by_row(block.magnitude)[rows, in_limits[rows].argmax(axis=1)]
+        ranked = zip(-largest[rows], -apart, map(block.name_of, rows), rows, strict=True)
+        rows = np.array([row for *_, row in heapq.nsmallest(_WORST_ROWS, ranked)])
     if rows.size:
         worst = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
         state.worst = _worst_of([*state.worst, *worst])
@@ -576,10 +579,6 @@ def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
     for row in sorted(rows, key=lambda row: (-row.in_limits, -(row.max_abs_diff or 0.0), row.row_id)):
         best.setdefault(row.row_id, row)
     return list(best.values())[:_WORST_ROWS]
-
-
-def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
-    return row.in_limits, row.max_abs_diff or 0.0, row.row_id, row.index
 
 
 def _further(one: Any, other: Any) -> Any:  # noqa: ANN401 - what was found, or None
@@ -594,7 +593,9 @@ _MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("nearest_row", "nearest_bounded_row"), _further),
     **dict.fromkeys(("first_non_finite_id", "first_wrong_fill"), lambda one, other: one or other),
     **dict.fromkeys(("log_noise", "log_signal"), lambda one, other: float(np.logaddexp(one, other))),
-    "nearest": lambda one, other: max((row for row in (one, other) if row is not None), key=_rank, default=None),
+    "nearest": lambda one, other: min(
+        filter(None, (one, other)), key=lambda row: (-row.in_limits, row.row_id, row.index), default=None
+    ),
 }
 
 

@@ -63,7 +63,6 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
 # are not comparable. 1: by the spread of the whole output; 2: capped by the spread of each channel.
 LIMIT_RULE = 2
 
-
 # The largest limit as a share of the spread of its own channel, so that a small column next to a large one is judged
 # too. Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
 SHARES_OF_SPREAD: Mapping[Precision, float] = {
@@ -75,13 +74,10 @@ SHARES_OF_SPREAD: Mapping[Precision, float] = {
     Precision.INT8: 4e-1,
 }
 
-
 # Limits without a meaning where nothing is decided.
 DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
 
-
 LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "outputs", "precision"})
-
 
 # Those that may be declared for one output.
 OUTPUT_LIMITS = ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_max_abs_diff")

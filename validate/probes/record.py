@@ -376,7 +376,7 @@ def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Arrays
             # A single row ran next to its copy.
             other = other[: len(whole)]
         limits = limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
-        if other.shape != whole.shape or repeat_difference(other, whole, profile, limits)[0] > 1:
+        if other.shape != whole.shape or repeat_difference(other, whole, limits)[0] > 1:
             return False
         is_judged_by_row = profile.is_float and whole.ndim and len(whole) == batch.rows and limits.fits(whole.shape)
         if is_judged_by_row and not rows_within(other, whole, None, limits=limits, profile=profile).all():
@@ -402,7 +402,7 @@ def _why_not_repeated(first: Arrays, again: Arrays, plan: ProbePlan) -> str:
     """Return where two runs on one batch differ; empty where they do not."""
     for name, profile in plan.profiles.items():
         ratio, difference = repeat_difference(
-            again[name], first[name], profile, limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
+            again[name], first[name], limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
         )
         if ratio > 1:
             return f"the reference differs from itself by {difference:.3g} in {name!r}"

@@ -302,7 +302,7 @@ def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQue
     labels = {item.name for item in profiles if not item.is_float and item.name in question.outputs}
     pairs = {
         (label, item.name)
-        for label in labels - set(question.rules.argmax_of)
+        for label in labels - {*question.rules.argmax_of, *question.rules.tolerance.outputs}
         for item in profiles
         if item.is_float and item.name in question.outputs
     }

@@ -346,12 +346,10 @@ def profile_all(
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None] if signature else []
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
-        axis, arrays = None, _StoredArrays(read=read, name=name)
-        if is_float_dtype(dtype):
-            axis = axes.get(name)
-            if axis is None:
-                axis = axis_of_units(arrays, channel_axes(shapes[name], declared.get(name), inputs))
-            axis = _checked_axis(name, axis, shapes[name])
+        axis, arrays = axes.get(name), _StoredArrays(read=read, name=name)
+        if axis is None and is_float_dtype(dtype):
+            axis = axis_of_units(arrays, channel_axes(shapes[name], declared.get(name), inputs))
+        axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
         profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
@@ -455,9 +453,9 @@ def _check_repeat(
     limits = {name: limits_for(tolerance, without_cap(profile)) for name, profile in profiles.items()}
     largest = 0.0
     for batch in read_chunks(folder, chunks):
-        for name, profile in profiles.items():
+        for name in profiles:
             first, second = batch.outputs[f"first/{name}"], batch.outputs[f"again/{name}"]
-            ratio, difference = repeat_difference(second, first, profile, limits[name])
+            ratio, difference = repeat_difference(second, first, limits[name])
             largest = max(largest, difference)
             if ratio > 1:
                 limit = float(limits[name].repeat_max_abs_diff.max())

@@ -15,7 +15,7 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
-from paritygate.signature import dtype_name, is_comparable_dtype
+from paritygate.signature import DTYPES, dtype_name
 from paritygate.validate.measure.check import Kind
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
@@ -271,7 +271,7 @@ class RecordedOutputs:
                     both = f"{dtypes[name]} in one case, {stream.dtype} in another"
                     msg = f"recorded outputs {self._path}: {name!r} is {both}"
                     raise MeasurementError(msg, hint="an output must have one dtype")
-                if not is_comparable_dtype(dtype):
+                if dtype not in DTYPES:
                     msg = f"recorded outputs {self._path}: {name!r} is of dtype {stream.dtype}, which is not compared"
                     raise MeasurementError(
                         msg, hint="keep outputs of numbers and text only, or select them with --outputs NAME"

@@ -21,7 +21,7 @@ from paritygate.codec import from_json, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
 from paritygate.files import corrupt_errors, digest_of_file, parse_json, storage_errors, write_json_atomically
-from paritygate.signature import Signature, dtype_name, is_comparable_dtype
+from paritygate.signature import DTYPES, Signature, dtype_name
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.recorded_outputs import RECORD_FILE
@@ -81,7 +81,7 @@ class ChunkWriter:
 
     def _note_shape(self, name: str, array: NDArray[np.generic]) -> None:
         dtype = dtype_name(array.dtype)
-        if not is_comparable_dtype(dtype):
+        if dtype not in DTYPES:
             msg = f"output {name!r} is of dtype {dtype}, which is not compared"
             hint = f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
             raise MeasurementError(msg, hint=hint)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.distance import subtract
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.limits import Limits
 from paritygate.validate.measure.profile import OutputProfile
@@ -109,8 +110,7 @@ def _block_within(
         return wide
 
     wide = counting(expected)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(counting(actual) - wide)
+    difference = np.abs(counting(subtract(actual, expected)))
     of_values = _limits_of_rows(expected, limits)
     noise = [RowNoise(max_abs_diff=0.0, norm=0.0)] * rows if noise is None else noise
     own = np.array([row.max_abs_diff for row in noise])

@@ -99,6 +99,8 @@ _VALUES = {
     "exact": "{mismatches} of {values} values differ",
     "exact.tipped": ". If {output} is an argmax, rounding can flip near ties. Return all scores too, and declare "
     "--argmax-of {output}=SCORES (argmax_of in a spec)",
+    "exact.quantity": ". A limit applies to integers only by name. If {output} is a quantity, declare "
+    "--tolerance {output}:max_abs_diff=1 (tolerance in a spec)",
     "floor.equal": "no value differs, so {check} {least:g} holds",
     "floor.zeros": "the reference is all zeros and the candidate is not, so {check} {least:g} does not hold",
     "floor.nothing": "no float value of {output!r} was compared, but {check} requires at least {least:g}",

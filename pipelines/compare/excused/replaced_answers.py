@@ -135,9 +135,9 @@ class RowsExcused:
         self, name: str, actual: NDArray[np.generic], expected: NDArray[np.generic], *noise: RowNoise
     ) -> NDArray[np.bool_]:
         """Return which rows of an output are within the limits, or within the noise of each where it is given."""
-        profile = self.expected.profiles[name]
-        if profile.is_float:
-            return rows_within(actual, expected, noise or None, limits=self.limits[name], profile=profile)
+        limits, profile = self.limits[name], self.expected.profiles[name]
+        if not limits.is_exact:
+            return rows_within(actual, expected, noise or None, limits=limits, profile=profile)
         return all_of_rows(np.asarray(actual == expected))
 
 

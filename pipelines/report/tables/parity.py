@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Row, Table, status, table_of, text
-from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
@@ -127,9 +126,8 @@ def _why(result: ComparisonResult | None, output: str) -> str:
 def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[str, str]:
     if decision is not None:
         return _decision_cells(decision)
-    if not is_float_dtype(output.dtype):
-        return f"{number(output.mismatches)} values", _NOTHING
-    return "no rule", _NOTHING
+    words = "no rule" if output.mismatches is None else f"{number(output.mismatches)} values"
+    return words, _NOTHING
 
 
 def _decision_cells(decision: DecisionStatistics) -> tuple[str, str]:

@@ -106,7 +106,7 @@ def difference_table(output: OutputResult) -> Table:
     limits = {"max": output.limits.get("max_abs_diff"), "mean": output.limits.get("mean_abs_diff")}
     measured = [number(getattr(output, key)) for key in _DIFFERENCES.values()]
     rows = [("measured", *measured)]
-    if is_float_dtype(output.dtype):
+    if output.mismatches is None:
         rows.append(("limit", *(_range(limits.get(key)) for key in _DIFFERENCES)))
     return table_of("Distribution of |actual - expected|", ("what", *(f">{title}" for title in _DIFFERENCES)), rows)
 
@@ -121,7 +121,7 @@ def _range(limit: LimitRange | None) -> str:
 
 def agreement_table(output: OutputResult) -> Table:
     """Return further figures of an output's difference."""
-    pairs = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
+    pairs = _float_facts(output) if output.mismatches is None else _exact_facts(output)
     return facts("Agreement", pairs)
 
 
@@ -138,7 +138,7 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     if output.bias_low_95 is not None and output.bias_high_95 is not None:
         interval = f" (95 %: {number(output.bias_low_95)} to {number(output.bias_high_95)})"
     at_row = f" at {row_name(output.max_row_rel_id)}" if output.max_row_rel_id else ""
-    yield "dtype", output.dtype
+    yield "dtype", output.dtype if is_float_dtype(output.dtype) else f"{output.dtype}, compared by declared limits"
     yield "values", f"{number(output.values)} in {number(output.rows)} rows, {number(output.compared)} subtracted"
     yield "not finite where the reference is, or otherwise than it", number(output.non_finite)
     yield "bias (signed mean)", number(output.bias) + interval

@@ -266,7 +266,7 @@ def test_integers_that_differ_by_one_in_a_billion_fail(bench: Bench) -> None:
     outcome = bench.given({"ids": ids}, {"ids": wrong})
 
     assert outcome.code == 1
-    assert outcome.check("exact", "ids")["detail"] == "1 of 8 values differ"
+    assert outcome.check("exact", "ids")["measured"] == 1
 
 
 def test_a_label_that_flips_at_the_threshold_fails_where_none_may(bench: Bench) -> None:

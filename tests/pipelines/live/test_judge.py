@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from paritygate.errors import UsageError
 from paritygate.pipelines.live.judge import AnswerJudge, check_judgeable
 from paritygate.precision import Precision
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.measure.limits import limits_for
+from paritygate.validate.measure.limits import limits_for, limits_of
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 
@@ -92,3 +93,17 @@ def test_a_decision_on_what_is_not_compared_as_floats_is_wrong_usage(decision: s
 
     with pytest.raises(UsageError, match="is not on a compared float output"):
         check_judgeable(rules, {"y": "float32", "label": "int64", "left_out": "float32"}, "shadow")
+
+
+@pytest.mark.parametrize(("declared", "wrong"), [({}, [0, 1, 2]), ({"y:max_abs_diff": 1}, [1, 2])])
+def test_integers_are_quantities_by_a_limit_of_their_own(declared: dict[str, float], wrong: list[int]) -> None:
+    right = np.array([[7], [255], [2**62]], dtype=np.uint64)
+    answer = np.array([[8], [0], [2**62 + 2]], dtype=np.uint64)
+    tolerance = parse_tolerance(Precision.FP32, declared)
+    limits = limits_of(tolerance, [profile_outputs("y", [(right, 3)], axis=None, dtype="uint64")])
+    found = AnswerJudge(rules=GateRules(tolerance=tolerance), limits=limits).difference(
+        {"y": answer}, {"y": right}, rows=3
+    )
+
+    assert (found.flips, found.wrong, found.output) == (len(wrong), len(wrong), "y")
+    assert found.share == (255 if declared else np.inf)

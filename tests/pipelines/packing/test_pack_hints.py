@@ -50,7 +50,7 @@ def test_another_file_in_the_way_asks_for_another_name(run: Desk) -> None:
     (run.folder / "p.tar").write_text("mine", encoding="utf-8")
 
     assert _hint(run, "pack", "--run", str(run.run_folder), "--output", "p.tar") == (
-        5,
+        2,
         "hint: name another file with --output",
     )
 

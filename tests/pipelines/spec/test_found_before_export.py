@@ -85,7 +85,7 @@ def _limits(**outputs: object) -> dict[str, Any]:
         ),
         (
             {"tolerance": _limits(logit={"max_abs_diff": 1})},
-            "outputs.logit.max_abs_diff is on 'logit', which is not a float output that is compared",
+            "outputs.logit.max_abs_diff is on 'logit', which is not a numeric output that is compared",
         ),
         (
             {"outputs": {"logits": {"columns": ["a", "b"]}}},

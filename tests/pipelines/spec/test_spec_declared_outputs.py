@@ -20,6 +20,8 @@ model:
   outputs:
     probs: {dtype: float32, shape: [batch, 5]}
     label: {dtype: int64, shape: [batch]}
+    flag: {dtype: bool, shape: [batch]}
+    boxes: {dtype: int32, shape: [batch, 4]}
     price: {dtype: float32, shape: [batch]}
     tokens: {dtype: float16, shape: [batch, 7, 5]}
   rename: {logits: probs}
@@ -104,7 +106,15 @@ _OPTIONAL = "required: []\ntolerance: {{onnx-fp32: {{outputs: {{{}}}}}}}"
     [
         (_OPTIONAL.format("probs: {max_abs_diff: [1, 1, 1]}"), "outputs.probs.max_abs_diff has 3 numbers.* 5 channels"),
         (_OPTIONAL.format("prob: {max_abs_diff: 1}"), "outputs.prob.max_abs_diff is on 'prob'"),
-        (_OPTIONAL.format("label: {mean_abs_diff: 1}"), "outputs.label.mean_abs_diff is on 'label'"),
+        (_OPTIONAL.format("flag: {max_abs_diff: 1}"), "outputs.flag.max_abs_diff is on 'flag'"),
+        (
+            "argmax_of: {label: probs}\n" + _OPTIONAL.format("label: {mean_abs_diff: 1}"),
+            "outputs.label.mean_abs_diff is on 'label'",
+        ),
+        (
+            _OPTIONAL.format("boxes: {max_abs_diff: [1, 1, 1, 1]}"),
+            "outputs.boxes.max_abs_diff has 4 numbers.* 1 channel",
+        ),
         (_OPTIONAL.format("price: {max_abs_diff: [1, 1]}"), "outputs.price.max_abs_diff has 2 numbers.* 1 channel"),
         (_OPTIONAL.format("tokens: {max_abs_diff: [1, 1]}"), "outputs.tokens.max_abs_diff has 2 numbers.* 5 channels"),
         (
@@ -132,6 +142,8 @@ def test_limits_that_declared_outputs_cannot_have_are_refused_when_the_spec_is_r
         _OPTIONAL.format("probs: {max_abs_diff: [1, 1, null, 1, 1]}, tokens: {max_abs_diff: [1, 1, 1, 1, 1]}"),
         _OPTIONAL.format("probs: {max_abs_diff: {b: 1}}") + "\noutputs: {probs: {columns: [a, b, c, d, e]}}",
         _OPTIONAL.format("price: {max_abs_diff: [1], max_row_rel_diff: 1}"),
+        _OPTIONAL.format("label: {mean_abs_diff: 1}, boxes: {max_abs_diff: 1}"),
+        _OPTIONAL.format("boxes: {max_abs_diff: [1, 1, 2, null]}") + "\naxes: {boxes: 1}",
         _OPTIONAL.format("tokens: {max_abs_diff: [1, 1, 1, 1, 1, 1, 1]}") + "\naxes: {tokens: -2}",
     ],
 )

@@ -33,14 +33,14 @@ _Pair = tuple[Batch, dict[str, NDArray[np.generic]], dict[str, NDArray[np.generi
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    output_names: frozenset[str] = frozenset({"y", "one", "label"})
+    output_names: frozenset[str] = frozenset({"y", "one", "label", "image"})
     input_names: frozenset[str] | None = frozenset({"x"})
     classes: Any = None
     warnings: tuple[str, ...] = ()
 
 
 _RULES = GateRules(
-    tolerance=parse_tolerance(Precision.BF16, {}),
+    tolerance=parse_tolerance(Precision.BF16, {"image:max_abs_diff": 1}),
     decisions=(parse_decision("y:argmax"), parse_decision("one:threshold=0")),
     argmax_of={"label": "y"},
     gold=(parse_gold_rule("spearman:one,max_drop=0.1"),),
@@ -67,13 +67,17 @@ def _pairs(seed: int, sizes: Sequence[int], fault: str) -> list[_Pair]:
             if fault == "far":
                 actual["y"][-1] += 5
         labels = [{"label": side["y"].argmax(axis=1).astype(np.int64)} for side in (actual, {"y": y})]
+        image = random.integers(0, 256, size=(rows, 4), dtype=np.uint8)
+        # Differences of integers are often equal, and any cut of the rows names the same ones.
+        off = random.integers(-1, 2, size=image.shape) * (random.random(image.shape) < 0.3)
+        actual["image"] = np.clip(image + off, 0, 255).astype(np.uint8)
         batch = Batch(
             inputs={"x": random.normal(size=(rows, 2)).astype(np.float32)},
             ids=[f"{number}-{row}" for row in range(rows)],
             gold=np.where(random.random(rows) < 0.2, np.nan, one),
             strata={"s": ["up" if value > 0 else "down" for value in one]},
         )
-        pairs.append((batch, {**actual, **labels[0]}, {"y": y, "one": one, **labels[1]}))
+        pairs.append((batch, {**actual, **labels[0]}, {"y": y, "one": one, "image": image, **labels[1]}))
     return pairs
 
 
@@ -85,7 +89,7 @@ def _expected(pairs: Sequence[_Pair]) -> ExpectedOutputs:
             axis=1 if name == "y" else None,
             dtype=pairs[0][2][name].dtype.name,
         )
-        for name in ("y", "one", "label")
+        for name in ("y", "one", "label", "image")
     }
     return ExpectedOutputs(
         name="reference",

@@ -65,12 +65,12 @@ def test_text_in_place_of_numbers_breaks_the_contract() -> None:
 
 def test_a_pass_that_answers_other_text_is_no_repetition() -> None:
     plan = _plan(_WORDS)
-    profile, limits = plan.profiles["label"], plan.limits["label"]
+    limits = plan.limits["label"]
     other = _WORDS.astype("<U9")
 
-    assert repeat_difference(other, _WORDS, profile, limits) == (0, 0)
+    assert repeat_difference(other, _WORDS, limits) == (0, 0)
     other[0, 0] = "cats"
-    assert repeat_difference(other, _WORDS, profile, limits)[0] == np.inf
+    assert repeat_difference(other, _WORDS, limits)[0] == np.inf
 
 
 def test_a_reference_that_always_answers_one_text_is_refused() -> None:

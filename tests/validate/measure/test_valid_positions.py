@@ -231,9 +231,9 @@ def test_repeats_may_differ_where_nothing_counts() -> None:
     again = expected.copy()
     again[mask == 0] = np.nan
 
-    assert repeat_difference(again, like({"y": expected}, wanted)["y"], profile, limits) == (0, 0)
+    assert repeat_difference(again, like({"y": expected}, wanted)["y"], limits) == (0, 0)
     again[0, 0, 0] += 1
-    assert repeat_difference(again, like({"y": expected}, wanted)["y"], profile, limits)[1] == pytest.approx(1)
+    assert repeat_difference(again, like({"y": expected}, wanted)["y"], limits)[1] == pytest.approx(1)
 
 
 def test_a_row_that_does_not_count_has_no_gold() -> None:

@@ -164,9 +164,9 @@ class SessionProbe:
     def _changed_values(
         self, asked: RerunBatch, actual: Arrays, first: Arrays, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
-        for name, profile in self._profiles.items():
+        for name in self._profiles:
             limits = self._limits(name, is_same_build=is_same_build)
-            ratio, difference = repeat_difference(actual[name], first[name], profile, limits)
+            ratio, difference = repeat_difference(actual[name], first[name], limits)
             if ratio > 1:
                 limit = float(limits.repeat_max_abs_diff.max())
                 where = _worst_row(actual[name], first[name])

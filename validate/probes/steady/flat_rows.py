@@ -48,7 +48,7 @@ def moved_in_limits(found: Arrays, outputs: Arrays, profiles: Profiles, precisio
     for name, profile in profiles.items():
         limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
         limits = replace(limits, repeat_max_abs_diff=limits.max_abs_diff)
-        ratios.append(repeat_difference(found[name], outputs[name], profile, limits)[0])
+        ratios.append(repeat_difference(found[name], outputs[name], limits)[0])
     return max(ratios, default=0.0)
 
 
