@@ -88,7 +88,8 @@ def _spreads(parts: Sequence[NDArray[np.float64]], axis: int) -> NDArray[np.floa
     channels = np.concatenate([by_channel(part, axis) for part in parts], axis=1)
     step = max(1, math.ceil(channels.size / _VALUES_SEEN))
     spreads = bulk_of(channels[:, ::step], ()).spread
-    return np.asarray(spreads[spreads > spreads.max(initial=0.0) * _ROUNDING])
+    above: NDArray[np.float64] = spreads[spreads > spreads.max(initial=0.0) * _ROUNDING]
+    return above
 
 
 def _apart(spreads: NDArray[np.float64]) -> float:

@@ -377,10 +377,11 @@ def test_compare_finds_a_wrong_name_before_the_reference_answers(
     ("shape", "axis", "channels"),
     [
         (("N", 3), None, [3]),
-        (("N", 100, 84), None, [84]),
+        (("N", 5000, 84), None, [84]),
         (("N", 8, 3), 1, [8]),
         # The reference's values decide which axis has quantities in other units.
         (("N", 8, 3), None, [3, 8]),
+        (("N", 100, 84), None, [84, 100]),
     ],
 )
 def test_channels_count_before_any_work_where_the_shape_alone_shows_them(
