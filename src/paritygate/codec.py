@@ -7,7 +7,7 @@ import inspect
 import json
 import math
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import (
@@ -142,7 +142,9 @@ def schema_of(kind: type, *, title: str) -> dict[str, Any]:
         for name in parts[struct.__name__]["properties"].keys() - {*(_written_names(struct) or ())}:
             del parts[struct.__name__]["properties"][name]
     whole = parts.pop(kind.__name__)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole, "$defs": parts, "title": title}
+    # A default that is a tuple is a list in JSON.
+    schema = msgspec.json.decode(msgspec.json.encode({**whole, "$defs": parts, "title": title}))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _structs_in(kind: Any, found: set[type]) -> set[type]:  # noqa: ANN401 - a type
@@ -379,6 +381,7 @@ _GENERIC: Mapping[Any, Callable[[tuple[Any, ...]], _Reader]] = {
     Annotated: _annotated,
     Literal: _literal,
     Mapping: _mapping,
+    Sequence: functools.partial(_list, list),
     Union: _alternatives,
     dict: _mapping,
     frozenset: functools.partial(_list, frozenset),
@@ -386,7 +389,7 @@ _GENERIC: Mapping[Any, Callable[[tuple[Any, ...]], _Reader]] = {
     tuple: _tuple,
     types.UnionType: _alternatives,
 }
-_JSON_TYPES = {Mapping: dict, dict: dict, frozenset: list, list: list, tuple: list}
+_JSON_TYPES = {Mapping: dict, Sequence: list, dict: dict, frozenset: list, list: list, tuple: list}
 
 
 def _json_type(kind: Any) -> type:  # noqa: ANN401 - a type
