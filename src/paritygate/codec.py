@@ -47,7 +47,7 @@ _NEEDED = {
 }
 
 
-class UnreadError(ValueError):
+class UnreadError(Exception):
     """The data do not fit their type; `places` lead to the wrong value."""
 
     def __init__(self, problem: str) -> None:
@@ -128,10 +128,7 @@ def from_data(kind: type[_T], data: object) -> _T:
 
 def from_json(kind: type[_T], data: object) -> _T:
     """Return and raise as `from_data`, for data that `json_of` returned: long lists of numbers are not copied first."""
-    try:
-        return cast("_T", read_as(kind, data))
-    except RecursionError as err:
-        raise ValueError("the data have too many levels") from err
+    return cast("_T", read_as(kind, data))
 
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:
@@ -232,10 +229,15 @@ def read_as(kind: Any, data: Any) -> Any:  # noqa: ANN401 - a type, and what `js
     """Return the object of a type that the data describe, read by its annotations.
 
     Raises:
-        UnreadError: They do not fit; the message names the first wrong field.
+        ValueError: They do not fit; the message names the first wrong field.
         TypeError: The type is none of those that are read here.
     """
-    return _reader_of(kind)(data)
+    try:
+        return _reader_of(kind)(data)
+    except UnreadError as err:
+        raise ValueError(str(err)) from err
+    except RecursionError as err:
+        raise ValueError("the data have too many levels") from err
 
 
 @functools.cache

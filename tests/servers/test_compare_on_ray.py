@@ -10,13 +10,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 from tests.processes import is_alive, wait_until
 from tests.servers.conftest import environment_of, inputs
@@ -33,8 +33,7 @@ def _without_times(data: Any) -> Any:  # noqa: ANN401 - JSON data
     return [_without_times(item) for item in data] if isinstance(data, list) else data
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """A folder with a recorded reference and a candidate that is wrong, and Ray's Python."""
 
     folder: Path

@@ -8,11 +8,11 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from paritygate.file_names import why_not_names
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lair:
+class Lair(Struct, frozen=True, kw_only=True):
     """A good pack, and where forged ones are unpacked."""
 
     desk: Desk

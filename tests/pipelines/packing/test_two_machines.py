@@ -14,13 +14,13 @@ import subprocess
 import sysconfig
 import textwrap
 import venv
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.thorough]
@@ -118,8 +118,7 @@ _RECORDED_ANSWERS = """
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class Said(Struct, frozen=True, kw_only=True):
     """What a command said."""
 
     code: int
@@ -131,8 +130,7 @@ class Said:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """A folder, and a Python environment that lacks some packages; of a run that is in the folder, the stages."""
 
     folder: Path
@@ -192,8 +190,7 @@ def _rows() -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng(0).standard_normal((120, 4)).astype(np.float32)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstMachine:
+class FirstMachine(Struct, frozen=True, kw_only=True):
     """What is left of the first machine: its pack, and what its commands had said."""
 
     python: Path

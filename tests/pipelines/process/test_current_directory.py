@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,9 +210,9 @@ def test_without_the_safe_path_a_child_imports_nothing_from_the_current_director
 def test_a_package_in_the_current_directory_is_found_by_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project_root: Path
 ) -> None:
-    # As one who has installed nothing stands in `src` and calls `python -m paritygate`.
+    # As one who has installed the dependencies alone stands in `src` and calls `python -m paritygate`.
     monkeypatch.chdir(project_root / "src")
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("PYTHONPATH", sysconfig.get_path("platlib"))
     monkeypatch.setattr(child, "_python", lambda: [sys.executable, "-S"])
     job = ChildJob(
         name="no-such-job", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=ConversionError

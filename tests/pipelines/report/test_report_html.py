@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from importlib.resources import files
 
 import pytest
+from msgspec import Struct, field
 from msgspec.structs import replace
 from tests.pipelines.report.conftest import HOSTILE_NOTE, HOSTILE_OUTPUT, HOSTILE_ROW
 
@@ -27,8 +27,7 @@ _ALLOWED = {
 }  # fmt: skip
 
 
-@dataclass(kw_only=True, slots=True)
-class Element:
+class Element(Struct, kw_only=True):
     """One element with its attributes and all text below it."""
 
     tag: str
@@ -37,8 +36,7 @@ class Element:
     parents: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
-class Page:
+class Page(Struct, kw_only=True):
     """A parsed page."""
 
     elements: list[Element] = field(default_factory=list)

@@ -6,11 +6,11 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from paritygate.codec import to_data
@@ -44,8 +44,7 @@ _MODEL = "klue-sts"
 _PASSWORD = "password-of-this-test"  # noqa: S105 - of a key that only this test has
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True, kw_only=True):
     """Hold a pair of keys, as files and as they are used."""
 
     private_file: Path

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -64,8 +64,7 @@ def _failed(checks: tuple[Check, ...]) -> dict[str, str]:
     return {check.name: check.detail for check in checks if check.status is Status.FAIL}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Arithmetic:
+class Arithmetic(Struct, frozen=True, kw_only=True):
     """How a network computes: what becomes of every tensor, what of every weight, and the order of its sums."""
 
     rounded: Callable[[Array], Array]

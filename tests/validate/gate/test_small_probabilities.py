@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ _AVERAGES = (1e-6, 2e-6, 3e-6, 5e-6, 1e-5, 1e-4)
 _VARIATIONS = (0.3, 0.7, 1.2, 2.0, 3.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Click:
+class _Click(Struct, frozen=True, kw_only=True):
     """What a click model answers: in double precision, and by ONNX Runtime."""
 
     expected: Values

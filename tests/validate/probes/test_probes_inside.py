@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from paritygate.errors import UsageError
@@ -52,8 +52,7 @@ def _features() -> Samples:
     return [{"x": _RANDOM.uniform(-1, 1, size=(4, 3)).astype(np.float32)} for _ in range(8)]
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """What `about` of some batches begins with, of shapes all of it, and whether every row of these is inside."""
 
     probe: str

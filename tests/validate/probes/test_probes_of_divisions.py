@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ def _away_from(step: int, low: int, high: int, *, least: int) -> Array:
     return found[np.minimum(found % step, step - found % step) > least][:160]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """What is divided, in four ways.
 
     Attributes:

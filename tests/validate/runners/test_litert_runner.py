@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from paritygate.backends import version_of
@@ -34,8 +34,7 @@ _X = _RANDOM.standard_normal((4, 8)).astype(np.float32)
 _TABLE = _RANDOM.standard_normal((5, 3)).astype(np.float32)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shelf:
+class _Shelf(Struct, frozen=True, kw_only=True):
     """A folder of TFLite files."""
 
     folder: Path

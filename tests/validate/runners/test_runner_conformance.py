@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -182,8 +182,7 @@ def _of_object(kind: SourceKind) -> ModelRef:
     return ModelRef(text="somewhere:model", folder=Path(), kind=kind)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Subject:
+class _Subject(Struct, frozen=True, kw_only=True):
     """One runner with the small model in it, and the way to open it again."""
 
     name: str

@@ -12,7 +12,6 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from paritygate.backends import backend_state
@@ -73,8 +73,7 @@ def _member(name: str) -> SimpleNamespace:
     return SimpleNamespace(name=name)
 
 
-@dataclass(kw_only=True)
-class _Engine:
+class _Engine(Struct, kw_only=True):
     """What the library's engine says of itself, without one."""
 
     signature: Signature = _SIGNATURE

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 from onnx import helper
 
@@ -80,8 +80,7 @@ def test_the_command_that_is_printed_fails_by_that_batch_alone(bench: Bench, los
     assert alone.result["probes"]["asked"] == {}
 
 
-@dataclass
-class _Recorded:
+class _Recorded(Struct):
     """Batches of one probe, as a recording has them."""
 
     records: tuple[BatchRecord, ...]
