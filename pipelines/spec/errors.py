@@ -262,6 +262,10 @@ def _example_hint(place: Sequence[int | str]) -> str:
     while named and isinstance(named[-1], int):
         # The example of an entry is its whole list.
         named.pop()
+    around = example_of(named[:-1]) if named[1:] else None
+    if isinstance(around, Mapping) and any(isinstance(part, Mapping) and named[-1] in part for part in around.values()):
+        # The key belongs below a name, which the example shows.
+        named.pop()
     example = example_of(named)
     return f"write for example {named[-1]}: {flow_yaml(example)}" if named and example is not None else ""
 

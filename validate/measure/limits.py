@@ -368,7 +368,8 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
     """Return the limit declared for one output alone, one a channel; NaN without one."""
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
-        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {profile.channels} or 1)"
+        expected = "1" if profile.channels == 1 else f"{profile.channels} or 1"
+        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers (expected {expected})"
         hint = f"give one number, or one for each channel; --axis {profile.name}=N chooses their axis"
         raise UsageError(msg, hint=hint)
     values = np.array([math.nan if value is None else value for value in declared])

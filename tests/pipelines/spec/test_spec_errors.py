@@ -125,6 +125,11 @@ def _refusal(**parts: object) -> UsageError:
             "write for example share: 0.2",
         ),
         (
+            {"tolerance": {"max_abs_diff": 0.02}},
+            "tolerance.max_abs_diff: a mapping is needed (seen: 0.02)",
+            "write for example tolerance: {onnx-fp16: {max_abs_diff: 0.01}}",
+        ),
+        (
             {"benchmark": {"seconds": 0}},
             "benchmark.seconds: a number above 0 is needed (seen: 0)",
             "write for example seconds: 0.25",
