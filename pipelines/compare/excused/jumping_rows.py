@@ -17,13 +17,11 @@ from paritygate.batch import Batch
 from paritygate.errors import BackendError, CacheMissError, ParitygateError, UsageError
 from paritygate.pipelines.compare.excused.reference_noise import RerunContext, not_run_again
 from paritygate.pipelines.compare.excused.replaced_answers import RowsExcused, all_of_rows, may_be_excused, with_excused
-from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.measures import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import flips_allowed
 from paritygate.validate.measure.check import Check, Status
-from paritygate.validate.measure.precision_steps import Step
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.words.sentence import say
 
@@ -75,8 +73,7 @@ class WithoutJumps(RowsExcused):
         Where only the candidate keeps its outputs, its boundary differs. Outputs in between count too, because rounding
         moves only some of several trees that split there.
         """
-        judged_as = next((limits.step.precision for limits in self.limits.values() if limits.step), Precision.FP32)
-        rows = [_rows_moved(batch, places, steps, judged_as) for steps in _STEPS]
+        rows = [_rows_moved(batch, places, steps) for steps in _STEPS]
         try:
             of_reference = [self.runner.run(fit_inputs(each, self.runner.signature)) for each in rows]
             of_candidate = [self.candidate.answer(each) for each in rows]
@@ -116,31 +113,26 @@ def most_jumps(rules: GateRules, rows: int) -> int:
     return max(least, math.floor(share * rows))
 
 
-def _rows_moved(batch: Batch, places: NDArray[np.intp], steps: int, precision: Precision) -> Batch:
+def _rows_moved(batch: Batch, places: NDArray[np.intp], steps: int) -> Batch:
     """Return some rows of a batch with every float input moved by so many roundings."""
     inputs = {
-        name: _moved(array, steps, precision)[places] if array.ndim and len(array) == batch.rows else array
+        name: _moved(array, steps)[places] if array.ndim and len(array) == batch.rows else array
         for name, array in batch.inputs.items()
     }
     return Batch(inputs=inputs, ids=[batch.ids[place] for place in places])
 
 
-def _moved(array: NDArray[np.generic], steps: int, precision: Precision) -> NDArray[np.generic]:
+def _moved(array: NDArray[np.generic], steps: int) -> NDArray[np.generic]:
     """Return the values moved by roundings of float32, or of their own dtype where that is coarser.
 
-    A rounding is at least that of the column's median, because a scaler subtracts the mean of the column. Below FP32 it
-    is also at least one of the precision, at the distance from that median.
+    A rounding is at least that of the column's median, because a scaler subtracts the mean of the column.
     """
     if array.dtype.kind != "f":
         return array
     values = array.astype(np.float64)
-    known = np.where(np.isfinite(values), values, 0.0)
-    sizes = np.maximum(np.abs(known), np.median(np.abs(known), axis=0))
+    sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+    sizes = np.maximum(sizes, np.median(sizes, axis=0))
     coarse = np.float16 if array.dtype.itemsize < np.dtype(np.float32).itemsize else np.float32
     step = np.spacing(sizes.astype(coarse)).astype(np.float64)
-    if precision is not Precision.FP32:
-        away = np.abs(known - np.median(known, axis=0))
-        away = np.maximum(away, np.median(away, axis=0))
-        step = np.maximum(step, Step(precision=precision, dtype=array.dtype.name).at(away))
     moved: NDArray[np.generic] = np.where(np.isfinite(values), values + steps * step, values).astype(array.dtype)
     return moved

@@ -126,39 +126,6 @@ def test_a_scaler_that_was_rounded_fails(bench: Bench, mean: float, scale: float
     assert found.code == 1
 
 
-@pytest.mark.parametrize(("precision", "code"), [("fp32", 1), ("fp16", 0), ("mixed", 0), ("bf16", 0)])
-def test_below_fp32_a_rounding_is_that_of_the_precision(bench: Bench, precision: str, code: int) -> None:
-    mean, scale = float(np.float16(_MEAN)), float(np.float16(_SCALE))
-    splits, moved = (mean * np.ones(1) + scale * _THRESHOLDS for mean, scale in ((_MEAN, _SCALE), (mean, scale)))
-    rows = np.random.default_rng(0).permutation(np.linspace(36, 64, _ROWS))
-    rows = np.where(np.abs(rows[:, None] - splits).min(axis=1) < 0.05, 30, rows)
-    rows[0] = (splits[40] + moved[40]) / 2
-    reference = _trees(bench, "reference", how="subtract")
-    candidate = _trees(bench, "candidate", how="subtract", mean=mean, scale=scale)
-    samples = bench.npz("rows.npz", {"x": rows.astype(np.float32)[:, None]})
-
-    found = bench.compare(reference, candidate, "--samples", samples, "--precision", precision)
-
-    assert found.code == code, found.out
-    assert found.result["outputs"]["y"]["rows_beyond"] == 1
-
-
-def test_a_row_far_from_zero_is_not_moved_by_a_rounding_of_its_size(bench: Bench) -> None:
-    # Of 2020, a rounding of FP16 is a tenth of the spread of the years.
-    reference, candidate = (
-        _trees(bench, name, how="subtract", mean=mean, scale=5.0)
-        for name, mean in (("reference", 2020.0), ("candidate", 2020.4))
-    )
-    rows = np.random.default_rng(0).permutation(np.linspace(2005, 2009, _ROWS))
-    rows[0] = 2020.4 + 5.0 * float(_THRESHOLDS[40]) - 0.01
-    samples = bench.npz("rows.npz", {"x": rows.astype(np.float32)[:, None]})
-
-    found = bench.compare(reference, candidate, "--samples", samples, "--precision", "fp16")
-
-    assert found.result["outputs"]["y"]["rows_beyond"] == 1
-    assert found.code == 1
-
-
 def test_a_wrong_leaf_is_not_excused_by_a_row_at_a_split(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = _trees(bench, "reference", how="subtract")
     monkeypatch.setitem(globals(), "_WEIGHTS", _WEIGHTS * np.where(np.arange(_TREES) == _TREES - 1, 3, 1))
