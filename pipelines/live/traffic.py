@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -73,7 +74,7 @@ class Tally(Struct, frozen=True, kw_only=True):
     errors: int = 0
     lost: int = 0
     largest_share: float | None = 0.0  # of a limit; None where a difference has no limit
-    statuses: Mapping[str, int] = field(default_factory=dict)  # errors by their cause
+    statuses: Mapping[str, int] = msgspec.field(default_factory=dict)  # errors by their cause
     first: Failure | None = None
 
 

@@ -232,11 +232,21 @@ def _leftovers(root: Path, model: str | None) -> Iterator[Path]:
 
 
 def _is_left_over(folder: Path) -> bool:
-    return is_plain_folder(folder) and is_plain_file(folder / MARKER) and not what_else_lies_in(folder)
+    # Its own files are not told from those of a user once a part of them is removed, and none of a user were there.
+    return is_plain_folder(folder) and is_plain_file(folder / MARKER) and not _place_in(folder)
 
 
 def what_else_lies_in(folder: Path) -> str:
     """Return what must not be removed with a folder, or an empty text. Links are not followed."""
+    place = _place_in(folder)
+    if place:
+        return place
+    foreign = sorted(path.relative_to(folder).as_posix() for path in _foreign_in(folder))
+    return f"it holds files that are not of the run: {first_of(foreign, _NAMED)}" if foreign else ""
+
+
+def _place_in(folder: Path) -> str:
+    """Return which repository, cache, run or filesystem lies in a folder, or an empty text."""
     device = folder.stat().st_dev
     for parent, folders, names in os.walk(folder):
         place = Path(parent)
@@ -248,8 +258,7 @@ def what_else_lies_in(folder: Path) -> str:
             return f"a stage cache lies in it: {place}"
         if place != folder and set(names) >= _RUN:
             return f"another run lies in it: {place}"
-    foreign = sorted(path.relative_to(folder).as_posix() for path in _foreign_in(folder))
-    return f"it holds files that are not of the run: {first_of(foreign, _NAMED)}" if foreign else ""
+    return ""
 
 
 def _foreign_in(folder: Path) -> Iterator[Path]:

@@ -182,24 +182,26 @@ class _Variation:
         self.max_difference = max(self.max_difference, largest)
 
 
-def profile_outputs(
+def profile_outputs(  # noqa: PLR0913 - what is read, and how
     name: str,
     arrays: Iterable[tuple[NDArray[np.generic], int]],
     *,
     axis: int | None,
     dtype: str,
     apart: Iterable[tuple[NDArray[np.generic], int]] | None = None,
+    fills: Iterable[float] = (),
 ) -> OutputProfile:
     """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
 
     `arrays` holds each batch's array, masked where positions do not count, and its number of rows; each reading starts
     again. `apart` has the same without rows that occur several times, for a few generated rows alone. A value that such
-    a row repeats is no fill value, and a few rows do not tell a column of one fill value from a large value.
+    a row repeats is no fill value, and a few rows do not tell a column of one fill value from a large value. `fills`
+    are known fill values.
     """
     if iter(arrays) is arrays:
         raise TypeError("give a list, or an iterable that restarts, because the arrays are read more than once")
     is_float = is_float_dtype(dtype)
-    reading = _Pass(axis, _extremes(dtype) if is_float else ())
+    reading = _Pass(axis, tuple(dict.fromkeys((*_extremes(dtype), *fills))) if is_float else ())
     reading.read(arrays)
     values = reading.ordinary_sample()
     is_table = axis is not None and reading.rank == _COLUMNS_RANK

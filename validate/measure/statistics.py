@@ -692,6 +692,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
     variance = state.squares / state.total if compared else nothing
     low, high = mean_interval_95(state.mean, variance, compared) if compared else (nothing, nothing)
     largest = state.max_abs if compared else nothing
+    nearest = math.inf if state.nearest is None else state.nearest.in_limits
 
     p50, p90, p99, p999 = (min(value, largest) for value in state.histogram.quantiles(0.5, 0.9, 0.99, 0.999))
     slope, off_slope = _slope(state)
@@ -732,7 +733,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         rms_by_channel=rms_by_channel,
         bias_by_channel=bias_by_channel,
         count_by_channel=state.count,
-        p9999_in_limits=state.limit_histogram.quantiles(0.9999)[0],
+        p9999_in_limits=min(state.limit_histogram.quantiles(0.9999)[0], nearest),
         worst_rows=tuple(map(with_finite, state.worst)),
     )
 

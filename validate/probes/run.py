@@ -710,7 +710,9 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
             axis = None
         has_rows = array.ndim > 0 and len(array) == stored.record.rows
         apart = [(array[places], len(places))] if has_rows else [(array, stored.record.rows)]
-        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, apart=apart)
+        own = profile_outputs(
+            name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, apart=apart, fills=profile.fills
+        )
         widened[name] = _widened(profile, own, axis=axis, is_real=is_real)
     return widened
 

@@ -23,6 +23,8 @@ MOST_COLUMNS = 4096
 _APART = 100.0
 _APART_BESIDE = 10.0
 _MANY = 64
+# The share of neighbours with spreads so far apart, at least, of many quantities in other units.
+_JUMPS_OF_UNITS = 0.1
 # Entries whose spread is a smaller share of the largest one, such as padded positions, may hold rounding alone.
 _ROUNDING = 2.0**-20
 # How many rows and values show it.
@@ -97,7 +99,11 @@ def _apart(spreads: NDArray[np.float64]) -> float:
 
 
 def _may_be_units(spreads: NDArray[np.float64]) -> bool:
-    return spreads.size <= _MANY or bool(np.abs(np.diff(np.log(spreads))).max() > math.log(_APART_BESIDE))
+    if spreads.size <= _MANY:
+        return True
+    # A window, a gate or a silent part makes a few jumps between neighbours; quantities in other units make many.
+    jumps = np.count_nonzero(np.abs(np.diff(np.log(spreads))) > math.log(_APART_BESIDE))
+    return bool(jumps > spreads.size * _JUMPS_OF_UNITS)
 
 
 def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:

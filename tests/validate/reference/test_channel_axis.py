@@ -19,7 +19,10 @@ from paritygate.validate.reference.channel_axis import axis_of_units
         # So many entries, with spreads that change smoothly, are places.
         (np.logspace(0, 4, 100)[None], [1, 2], 1),
         (np.hanning(200)[None], [1, 2], 1),
-        (np.repeat([1e3, 1], 50)[None], [1, 2], 2),
+        # A step, as a window or a gate makes it, is one of places.
+        (np.repeat([1e3, 1], 50)[None], [1, 2], 1),
+        (np.repeat([1, 1e-3, 1, 1e-4], 50)[None], [1, 2], 1),
+        (np.tile([1e3, 1, 1], 40)[None], [1, 2], 2),
         (np.random.default_rng(0).permutation(np.logspace(0, 4, 300))[None], [1, 2], 2),
         (np.logspace(0, 4, 8)[None], [1], 1),
         (np.logspace(0, 4, 8)[None], [], None),

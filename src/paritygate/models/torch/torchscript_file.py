@@ -100,7 +100,12 @@ def in_training(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchsc
     parts = dict(module.named_modules())
     for node in _nodes(module, "prim::GetAttr"):
         path = _path_of(node.input())
-        if node.s("name") == "training" and path in parts and parts[path].training:
+        if (
+            node.s("name") == "training"
+            and path in parts
+            and parts[path].training
+            and not _is_0(getattr(parts[path], "p", None))
+        ):
             yield f"{path or 'the module itself'}: {parts[path].original_name}"
 
 
@@ -108,8 +113,12 @@ def _traced_in_training(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load
     for operator, (flag, needed) in TRAIN_FLAGS.items():
         for node in _nodes(module, f"aten::{operator}"):
             value = node.inputsAt(needed)
-            if node.inputsAt(flag).toIValue() is True and not value.node().mustBeNone() and value.toIValue() != 0:
+            if node.inputsAt(flag).toIValue() is True and not value.node().mustBeNone() and not _is_0(value.toIValue()):
                 yield operator
+
+
+def _is_0(value: Any) -> bool:  # noqa: ANN401 - a constant of TorchScript, such as a tensor
+    return isinstance(value, int | float) and value == 0
 
 
 def _path_of(value: Any) -> str:  # noqa: ANN401 - a value in a graph of TorchScript
