@@ -206,11 +206,11 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
     Raises:
         ParitygateError: The job's error, or `job.crash_error` for any other exception.
     """
-    from paritygate.pipelines.process.telemetry import send_nothing
+    from paritygate.pipelines.process.telemetry import sending_nothing
 
-    send_nothing()
     try:
-        return importlib.import_module(JOBS[job.name]).run(job.all_args, progress)
+        with sending_nothing():
+            return importlib.import_module(JOBS[job.name]).run(job.all_args, progress)
     except ParitygateError:
         raise
     except Exception as err:

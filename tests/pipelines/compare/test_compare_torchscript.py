@@ -121,6 +121,29 @@ def test_a_candidate_in_train_mode_is_measured_in_train_mode(
     assert all(words[0]["values"]["names"] == names for words in causes)
 
 
+def test_statistics_that_were_frozen_in_train_mode_are_the_cause(traces: Desk) -> None:
+    # Frozen, the running mean is a constant. Behind Tanh it is not folded into the weights.
+    part = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.BatchNorm1d(3))
+    traced = torch.jit.trace(_WithPart(part).train(), torch.zeros(2, 4), check_trace=False)  # type: ignore[no-untyped-call]
+    torch.jit.freeze(traced.eval()).save(str(traces.folder / "frozen.pt"))
+
+    called = traces.json("compare", "right.pt", "frozen.pt", "--samples", "inputs.npz", "--probes", "none")
+
+    assert called.data["verdict"] == "fail"
+    assert [cause["kind"] for cause in called.data["causes"]] == ["training_mode"]
+
+
+def test_a_part_in_train_mode_that_changes_nothing_hides_no_other_fault(traces: Desk) -> None:
+    net = _WithPart(torch.nn.Dropout(0.0)).train()
+    with torch.no_grad():
+        next(net.parameters()).mul_(-1)
+    torch.jit.script(net).save(str(traces.folder / "wrong.pt"))
+
+    called = traces.json("diagnose", "right.pt", "wrong.pt", "--samples", "inputs.npz")
+
+    assert called.data["outcome"] not in {"train_mode", "equal"}
+
+
 def test_a_reference_in_train_mode_is_run_in_eval_mode(traces: Desk) -> None:
     torch.jit.script(torch.nn.Sequential(_Net(), torch.nn.Dropout(0.5)).train()).save(str(traces.folder / "train.pt"))
 

@@ -122,6 +122,13 @@ def test_few_values_may_all_have_the_whole_limit() -> None:
     assert _failed(np.tile(few, (10, 1)), np.tile(few, (10, 1)) + 1, _ONE) == {"mean_abs_diff"}
 
 
+def test_many_differences_of_the_whole_limit_are_within_it() -> None:
+    # Above a million values, the 99.99 % quantile is judged, and it is the edge of a bin.
+    expected = np.random.default_rng(0).integers(1, 255, size=(8, 3, 256, 256), dtype=np.uint8)
+    assert not _failed(expected, _off(expected, *[1, -1] * 20_000), _ONE)
+    assert "p9999_abs_diff" in _failed(expected, _off(expected, *[2, -2] * 20_000), _ONE)
+
+
 def test_each_column_may_have_its_own_limit_and_one_without_is_exact() -> None:
     boxes = np.arange(40).reshape(10, 4) ** 2
     declared = {"y:max_abs_diff": [1, 5, None, 0]}

@@ -882,3 +882,31 @@ def test_int8_is_held_to_what_samples_hold_and_to_finite_answers(
     text = kind.text.replace(planted.old, planted.new) if planted.old else kind.text
     model = desk.model(text, {**kind.weights, **planted.weights(kind.weights)})
     assert probe in desk.answer(asked, model, precision="int8").failed
+
+
+def test_a_lost_guard_of_flat_rows_is_found_beside_masked_scores(desk: ProbeDesk) -> None:
+    # Every row of the probe is flat, and the masked scores are fill values there as in the samples.
+    text = """(float[N,12,6] x) => (float[N,12,12] y) {{
+        high = ReduceMax<axes=[1, 2], keepdims=1>(x)
+        low = ReduceMin<axes=[1, 2], keepdims=1>(x)
+        range = Sub(high, low)
+        is_flat = Less(range, tiny)
+        {guarded}
+        scores = MatMul(g, w)
+        y = Where(mask, fill, scores)
+    }}"""
+    rng = np.random.default_rng(0)
+    mask = np.eye(12, dtype=bool)
+    weights = {
+        "tiny": np.float32(1e-3),
+        "guard": np.float32(0.25),
+        "w": rng.standard_normal((6, 12)).astype(np.float32),
+        "mask": mask,
+        "fill": np.float32(-1e9),
+    }
+    samples = [{"x": rng.standard_normal((16, 12, 6)).astype(np.float32)} for _ in range(4)]
+    asked = desk.ask(desk.model(text.format(guarded="g = Where(is_flat, guard, x)"), weights), samples, names=["flat"])
+
+    answered = desk.answer(asked, desk.model(text.format(guarded="g = Identity(x)"), weights))
+
+    assert answered.failed
