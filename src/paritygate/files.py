@@ -17,6 +17,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from paritygate.errors import InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.utf8 import is_utf8
 
@@ -236,9 +238,9 @@ def json_bytes(data: Any) -> bytes:  # noqa: ANN401 - any JSON data
     Raises:
         ValueError: `data` holds NaN or infinity, which JSON lacks.
     """
-    # Python writes many times faster without indentation, and no person reads figures of fifty thousand channels.
-    indent = None if _has_long_list(data) else 2
-    return (json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    # Python is many times slower where it indents. No person reads figures of fifty thousand channels.
+    content = json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    return (content if _has_long_list(data) else msgspec.json.format(content, indent=2)) + b"\n"
 
 
 def _has_long_list(data: Any) -> bool:  # noqa: ANN401 - any JSON data
